@@ -1,0 +1,57 @@
+"""Where each backend of the Toeplitz product is fastest; the thresholds in tnn/ops/product.py come from here.
+
+python benchmarks/crossovers.py > results/crossovers.md
+"""
+
+import sys
+
+import torch
+from _timing import environment, interleaved_medians
+
+from tnn.ops import banded, dense, direct, fft
+
+CHANNELS = 512
+ROWS = 4
+DENSE_MAX_LENGTH, DIRECT_MAX_LAGS = 128, 512  # beyond these they only waste time
+
+
+def measure(n: int, lags: int, future: int) -> dict[str, float]:
+    x, g = torch.randn(ROWS, n, CHANNELS), torch.randn(ROWS, n, CHANNELS)
+    kernel = torch.randn(lags, CHANNELS)
+    convolving = {"fft": fft, "banded": banded}
+    if n <= DENSE_MAX_LENGTH:
+        convolving["dense"] = dense
+    if lags <= DIRECT_MAX_LAGS:
+        convolving["direct"] = direct
+    candidates = {name: lambda m=m: m.convolve(x, kernel, future).contiguous() for name, m in convolving.items()}
+    for name, module in (("fft", fft), ("banded", banded)):
+        candidates[f"{name} gradient"] = lambda m=module: m.correlate(x, g, lags, future).contiguous()
+    return interleaved_medians(candidates)
+
+
+def main() -> None:
+    torch.set_num_threads(2)
+    torch.manual_seed(0)
+    columns = ["dense", "direct", "fft", "banded", "fft gradient", "banded gradient"]
+    print("# Crossovers of the backends\n")
+    print(f"`python benchmarks/crossovers.py`, seed 0, {environment()}. {ROWS} rows, {CHANNELS} channels, float32,")
+    print("milliseconds (median, candidates interleaved); fastest product and fastest gradient of a row in bold.\n")
+    print("| n | lags | future | " + " | ".join(columns) + " |")
+    print("|---" * (3 + len(columns)) + "|")
+    for n in (16, 64, 128, 256, 512, 1024, 4096, 8192):
+        shapes = [(w, 0) for w in (4, 16, 32, 64, 128, 256, 512, 1024, 1833, 4096, 8192) if w <= n]
+        shapes += [(2 * n - 1, n - 1)] + [(2 * w - 1, w - 1) for w in (512, 1902) if w < n]
+        for lags, future in shapes:
+            seconds = measure(n, lags, future)
+            best = {
+                min((k for k in seconds if not k.endswith("gradient")), key=seconds.__getitem__),
+                min((k for k in seconds if k.endswith("gradient")), key=seconds.__getitem__),
+            }
+            cells = [f"{1e3 * seconds[c]:.2f}" if c in seconds else "" for c in columns]
+            cells = [f"**{cell}**" if c in best else cell for c, cell in zip(columns, cells, strict=True)]
+            print(f"| {n} | {lags} | {future} | " + " | ".join(cells) + " |")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

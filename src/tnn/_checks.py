@@ -1,0 +1,54 @@
+"""Checks shared by the layers of the package; each failure is one line that says what came and what is allowed."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+FLOAT_TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
+    if value not in (options := list(allowed)):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}")
+
+
+def check_positive(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be an integer; got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1; got {value}")
+
+
+def check_fraction(name: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number in [0, 1]; got {value!r}")
+    if not (math.isfinite(value) and 0 <= value <= 1):
+        raise ValueError(f"{name} must be in [0, 1]; got {value}")
+
+
+def check_tolerance(name: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, 0 or more; got {value!r}")
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must be finite and 0 or more; got {value}")
+
+
+def check_float(name: str, value: Tensor) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor; got {type(value).__name__}")
+    if value.dtype not in FLOAT_TYPES:
+        raise TypeError(f"{name} must be float64, float32, bfloat16 or float16; got {value.dtype}")
+
+
+def check_sequence(name: str, value: Tensor, channels: int, axes: str = "length") -> None:
+    """`value` must be a float tensor of shape (..., *axes, channels) without an empty axis among `axes`."""
+    check_float(name, value)
+    inner = len(axes.split(", "))
+    if value.ndim < inner + 1:
+        raise ValueError(f"{name} must have shape (..., {axes}, channels); got {tuple(value.shape)}")
+    if value.shape[-1] != channels:
+        raise ValueError(f"{name} must have {channels} channels in its last axis; got shape {tuple(value.shape)}")
+    if 0 in value.shape[-1 - inner : -1]:
+        raise ValueError(f"{name} must hold at least one position; got shape {tuple(value.shape)}")

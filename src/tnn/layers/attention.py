@@ -1,0 +1,49 @@
+"""Softmax self-attention, for the paper's comparison of a GTU with attention in the same block."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tnn._checks import check_positive, check_sequence
+from tnn.layers.mask import check_mask
+
+
+class SelfAttention(nn.Module):
+    """Scaled dot-product attention without position information; the ablation's variant has one head."""
+
+    def __init__(self, hidden_size: int, num_heads: int = 1, *, causal: bool = False):
+        super().__init__()
+        check_positive("hidden_size", hidden_size)
+        check_positive("num_heads", num_heads)
+        if hidden_size % num_heads:
+            raise ValueError(f"num_heads must divide hidden_size {hidden_size}; got {num_heads}")
+        self.hidden_size = hidden_size
+        self.num_heads = num_heads
+        self.causal = causal
+        self.query_proj = nn.Linear(hidden_size, hidden_size)
+        self.key_proj = nn.Linear(hidden_size, hidden_size)
+        self.value_proj = nn.Linear(hidden_size, hidden_size)
+        self.out_proj = nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x (..., n, hidden_size), mask (..., n) true at real positions -> (..., n, hidden_size)."""
+        check_sequence("x", x, self.hidden_size)
+        q, k, v = (
+            layer(x).unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)  # (..., heads, n, hidden_size / heads)
+            for layer in (self.query_proj, self.key_proj, self.value_proj)
+        )
+        if mask is None:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        else:
+            visible = self._visible(check_mask(mask, x)).unsqueeze(-3)
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
+        return self.out_proj(y.transpose(-3, -2).flatten(-2))
+
+    def _visible(self, mask: Tensor) -> Tensor:
+        """(..., n, n): who may look at whom. Everyone sees itself, or a padded row would be a softmax of nothing."""
+        n = mask.shape[-1]
+        visible = mask.unsqueeze(-2) | torch.eye(n, dtype=torch.bool, device=mask.device)
+        return visible.tril() if self.causal else visible
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}, causal={self.causal}"

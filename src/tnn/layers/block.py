@@ -1,0 +1,78 @@
+"""One block of the network: a token mixer and a channel mixer, each with a norm and a residual."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from tnn._checks import check_choice, check_fraction
+from tnn.layers.attention import SelfAttention
+from tnn.layers.gated import GatedLinearUnit, GatedToeplitzUnit
+from tnn.layers.norm import make_norm
+
+STRUCTURES = ("gtu+glu", "gtu", "attention+glu")
+NORM_POSITIONS = ("pre", "post")
+
+
+class TNNBlock(nn.Module):
+    """x + GTU(norm(x)), then x + GLU(norm(x)); or norm(x + GTU(x)), norm(x + GLU(x)) with norm_position="post".
+
+    `structure`: "gtu+glu" (the paper's block), and its two ablations "gtu" and "attention+glu" (`num_heads` is used
+    there only). `norm`: "simple_rms", "layer", "rms" or "batch". The other `options` (causal, decay, rpe_size, dims,
+    ...) are those of GatedToeplitzUnit and ToeplitzOperator.
+
+    >>> import torch
+    >>> from tnn.layers import TNNBlock, count_parameters
+    >>> block = TNNBlock(512, causal=True)                       # one block of the paper's language model
+    >>> block(torch.randn(1, 20, 512)).shape
+    torch.Size([1, 20, 512])
+    >>> count_parameters(block)
+    ParameterCount(trained=3275776, fixed_decay=1536)
+    """
+
+    def __init__(
+        self,
+        hidden_size: int = 512,
+        *,
+        structure: str = "gtu+glu",
+        gtu_expansion: float = 3,
+        glu_expansion: float = 1,
+        num_heads: int = 1,
+        hidden_act: str = "silu",
+        norm: str = "simple_rms",
+        norm_position: str = "pre",
+        dropout: float = 0.0,
+        **options: Any,
+    ):
+        super().__init__()
+        check_choice("structure", structure, STRUCTURES)
+        check_choice("norm_position", norm_position, NORM_POSITIONS)
+        check_fraction("dropout", dropout)
+        self.structure = structure
+        self.norm_position = norm_position
+        self.token_norm = make_norm(norm, hidden_size)
+        self.token_mixer: nn.Module
+        if structure == "attention+glu":
+            self.token_mixer = SelfAttention(hidden_size, num_heads, **options)
+        else:
+            self.token_mixer = GatedToeplitzUnit(hidden_size, gtu_expansion, hidden_act=hidden_act, **options)
+        self.channel_norm: nn.Module | None = None
+        self.channel_mixer: nn.Module | None = None
+        if structure != "gtu":
+            self.channel_norm = make_norm(norm, hidden_size)
+            self.channel_mixer = GatedLinearUnit(hidden_size, glu_expansion, hidden_act=hidden_act)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x (..., n, hidden_size), mask (..., n) true at real positions; a grid has two axes in place of n."""
+        x = self._residual(x, self.token_mixer, self.token_norm, mask)
+        if self.channel_mixer is not None and self.channel_norm is not None:
+            x = self._residual(x, self.channel_mixer, self.channel_norm, mask)
+        return x
+
+    def _residual(self, x: Tensor, mixer: nn.Module, norm: nn.Module, mask: Tensor | None) -> Tensor:
+        if self.norm_position == "pre":
+            return x + self.dropout(mixer(norm(x, mask), mask))
+        return norm(x + self.dropout(mixer(x, mask)), mask)
+
+    def extra_repr(self) -> str:
+        return f"structure={self.structure}, norm_position={self.norm_position}"

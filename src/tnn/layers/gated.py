@@ -1,0 +1,101 @@
+"""The two halves of a TNN block: the gated Toeplitz unit mixes tokens, the gated linear unit mixes channels."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from tnn._checks import check_choice, check_positive, check_sequence
+from tnn.layers.activation import activation
+from tnn.layers.operator import ToeplitzOperator, ToeplitzOperator2d
+
+
+def inner_size(name: str, hidden_size: int, expansion: float) -> int:
+    check_positive("hidden_size", hidden_size)
+    size = hidden_size * expansion
+    if not (size >= 1 and size == int(size)):
+        raise ValueError(f"{name} must make {hidden_size} * {name} a whole number, 1 or more; got {expansion}")
+    return int(size)
+
+
+class GatedToeplitzUnit(nn.Module):
+    """o( act(u x) * T act(v x) ): a gate, and a value mixed along the sequence by a Toeplitz operator.
+
+    Works on `expansion * hidden_size` channels inside. `dims=2` mixes a grid instead of a sequence. The other
+    `options` (causal, decay, rpe_size, ...) are those of ToeplitzOperator or ToeplitzOperator2d.
+    Weights and biases of u, v, o start from N(0, initializer_range), or from torch's default if that is None.
+
+    >>> import torch
+    >>> from tnn.layers import GatedToeplitzUnit
+    >>> gtu = GatedToeplitzUnit(16, causal=True, decay=0.95)
+    >>> gtu(torch.randn(2, 10, 16), mask=torch.tensor([[True] * 10, [False] * 4 + [True] * 6])).shape
+    torch.Size([2, 10, 16])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        expansion: float = 3,
+        *,
+        hidden_act: str = "silu",
+        dims: int = 1,
+        initializer_range: float | None = 0.02,
+        **options: Any,
+    ):
+        super().__init__()
+        inner = inner_size("expansion", hidden_size, expansion)
+        check_choice("dims", str(dims), ("1", "2"))
+        self.hidden_size = hidden_size
+        self.hidden_act = hidden_act
+        self.initializer_range = initializer_range
+        self._activation = activation("hidden_act", hidden_act)
+        self._axes = "length" if dims == 1 else "height, width"
+        self.gate_proj = nn.Linear(hidden_size, inner)
+        self.value_proj = nn.Linear(hidden_size, inner)
+        self.out_proj = nn.Linear(inner, hidden_size)
+        self.operator = (ToeplitzOperator if dims == 1 else ToeplitzOperator2d)(inner, **options)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for layer in (self.gate_proj, self.value_proj, self.out_proj):
+            layer.reset_parameters()
+            if self.initializer_range is not None:
+                nn.init.normal_(layer.weight, std=self.initializer_range)
+                nn.init.normal_(layer.bias, std=self.initializer_range)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x (..., n, hidden_size) and mask (..., n), or (..., h, w, hidden_size) and (..., h, w)."""
+        check_sequence("x", x, self.hidden_size, axes=self._axes)
+        gate = self._activation(self.gate_proj(x))
+        value = self._activation(self.value_proj(x))  # not zero at padded positions: the operator masks it
+        return self.out_proj(gate * self.operator(value, mask))
+
+    def extra_repr(self) -> str:
+        return f"hidden_act={self.hidden_act}"
+
+
+class GatedLinearUnit(nn.Module):
+    """w3( act(w1 x) * w2 x ): channel mixing, each position alone.
+
+    >>> import torch
+    >>> from tnn.layers import GatedLinearUnit
+    >>> GatedLinearUnit(16, expansion=1.5)(torch.randn(2, 10, 16)).shape
+    torch.Size([2, 10, 16])
+    """
+
+    def __init__(self, hidden_size: int, expansion: float = 1, *, hidden_act: str = "silu"):
+        super().__init__()
+        inner = inner_size("expansion", hidden_size, expansion)
+        self.hidden_size = hidden_size
+        self.hidden_act = hidden_act
+        self._activation = activation("hidden_act", hidden_act)
+        self.gate_proj = nn.Linear(hidden_size, inner)
+        self.value_proj = nn.Linear(hidden_size, inner)
+        self.out_proj = nn.Linear(inner, hidden_size)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x (..., hidden_size). Each position is mapped alone, so `mask` changes nothing."""
+        check_sequence("x", x, self.hidden_size)
+        return self.out_proj(self._activation(self.gate_proj(x)) * self.value_proj(x))
+
+    def extra_repr(self) -> str:
+        return f"hidden_act={self.hidden_act}"

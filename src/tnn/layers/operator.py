@@ -1,0 +1,247 @@
+"""The Toeplitz neural operator (TNO): a Toeplitz product whose coefficients a network generates, in 1-D and 2-D."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tnn._checks import check_choice, check_positive, check_sequence, check_tolerance
+from tnn._precision import compute_dtype
+from tnn.layers.decay import Decay
+from tnn.layers.mask import apply_unpadded, check_mask, zero_padding
+from tnn.layers.position import RelativePositionEncoder
+from tnn.ops import Bandwidth, effective_bandwidth, toeplitz_matmul
+from tnn.ops.lags import fit
+
+COEFFICIENTS = ("rpe", "free")
+FORMS = ("sum", "product")
+
+
+class _CachedKernel(NamedTuple):
+    parameters: list[Tensor]  # copies of the values the kernel was made from
+    length: int
+    lags: int
+    kernel: Tensor
+
+
+class ToeplitzOperator(nn.Module):
+    """y = T x along the sequence, one Toeplitz matrix per channel: coefficients t_i of an RPE, times decay^|i|.
+
+    `coefficients`: "rpe", or "free" parameters for `max_lags` lags in each direction; with "rpe" a given `max_lags`
+    zeroes every lag from there on. `decay_mode`: "fixed" (the rate `decay`), "learned" (a rate per channel; `decay`
+    is not used) or "none". Lags whose whole tail is provably below `bandwidth_tolerance` times the largest possible
+    coefficient are cut, which makes the cost linear in the length; 0 keeps them all.
+
+    In evaluation without gradients the coefficients are computed once and kept until a parameter changes.
+
+    >>> import torch
+    >>> from tnn.layers import ToeplitzOperator
+    >>> operator = ToeplitzOperator(channels=8, causal=True)
+    >>> operator(torch.randn(2, 100, 8)).shape
+    torch.Size([2, 100, 8])
+    >>> operator.bandwidth()
+    Bandwidth(lags=1833, tail=9.98...e-07)
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        causal: bool = False,
+        coefficients: str = "rpe",
+        max_lags: int | None = None,
+        decay: float = 0.99,
+        decay_mode: str = "fixed",
+        rpe_size: int = 64,
+        rpe_num_layers: int = 6,
+        rpe_input: str = "integer",
+        rpe_activation: str = "relu",
+        rpe_norm: str = "simple_rms",
+        bandwidth_tolerance: float = 1e-6,
+        backend: str = "auto",
+    ):
+        super().__init__()
+        check_positive("channels", channels)
+        check_choice("coefficients", coefficients, COEFFICIENTS)
+        check_tolerance("bandwidth_tolerance", bandwidth_tolerance)
+        if max_lags is not None:
+            check_positive("max_lags", max_lags)
+        elif coefficients == "free":
+            raise ValueError('max_lags must be given when coefficients="free": the number of lags to learn')
+        self.channels = channels
+        self.causal = causal
+        self.max_lags = max_lags
+        self.bandwidth_tolerance = bandwidth_tolerance
+        self.backend = backend
+        self.decay = Decay(channels, decay, decay_mode)
+        self.rpe: RelativePositionEncoder | None = None
+        self.free: nn.Parameter | None = None
+        if coefficients == "rpe":
+            self.rpe = RelativePositionEncoder(
+                channels, rpe_size, rpe_num_layers, activation=rpe_activation, inputs=rpe_input, norm=rpe_norm
+            )
+        else:
+            assert max_lags is not None
+            self.free = nn.Parameter(torch.empty(max_lags if causal else 2 * max_lags - 1, channels))
+            nn.init.normal_(self.free)
+        self._cached: _CachedKernel | None = None
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x (..., n, channels), mask (..., n) true at real positions -> (..., n, channels).
+
+        Outputs at real positions are those of the unpadded rows; what stands at the others means nothing.
+        """
+        check_sequence("x", x, self.channels)
+        if mask is None:
+            return self._product(x)
+        mask = check_mask(mask, x)
+        if self.rpe is not None and self.rpe.depends_on_length:
+            return self._row_by_row(x, mask)
+        return apply_unpadded(self._product, x, mask)
+
+    def _product(self, x: Tensor) -> Tensor:
+        return toeplitz_matmul(x, self.kernel(x.shape[-2]), causal=self.causal, backend=self.backend)
+
+    def _row_by_row(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Coefficients of lag / length differ from row to row of a padded batch."""
+        rows, masks = x.reshape(-1, *x.shape[-2:]), mask.reshape(-1, mask.shape[-1])
+        mixed = [
+            torch.zeros_like(row).index_put((real,), self._product(row[real])) if real.any() else torch.zeros_like(row)
+            for row, real in zip(rows, masks, strict=True)
+        ]
+        return torch.stack(mixed).reshape(x.shape)
+
+    def bandwidth(self) -> Bandwidth:
+        """The lags that are kept for any length, and the bound on the dropped tail per unit of coefficient."""
+        return effective_bandwidth(self.decay.slowest_rate(), self.bandwidth_tolerance, causal=self.causal)
+
+    @torch.no_grad()
+    def truncation_bound(self) -> Tensor:
+        """e (channels,) with |y - y of the uncut operator| <= e * max|x|, for any input of any length."""
+        if self.rpe is not None:
+            largest = self.rpe.coefficient_bound()
+        else:
+            assert self.free is not None
+            largest = self.free.double().abs().amax(0)
+        return self.bandwidth().tail * largest
+
+    def kernel(self, length: int) -> Tensor:
+        """The decayed coefficients for sequences of `length`: (w, channels) if causal, else (2w-1, channels)."""
+        lags = self._lags_kept(length)
+        if not self._may_cache():
+            return self._compute_kernel(length, lags)
+        parameters = list(self.parameters())
+        cached = self._cached
+        fits = (
+            cached is not None
+            and cached.lags >= lags
+            and (cached.length == length or self.rpe is None or not self.rpe.depends_on_length)
+            and all(_same(old, new) for old, new in zip(cached.parameters, parameters, strict=True))
+        )
+        if cached is None or not fits:
+            kernel = self._compute_kernel(length, lags)
+            cached = _CachedKernel([p.detach().clone() for p in parameters], length, lags, kernel)
+            self._cached = cached
+        return self._first_lags(cached.kernel, lags)
+
+    def _lags_kept(self, length: int) -> int:
+        if self.decay.mode == "learned" and torch.compiler.is_compiling():
+            limit = self.max_lags  # a graph must not depend on a parameter's value: no cut
+        else:
+            limit = self._lags_limit()
+        if limit is None:
+            return length
+        return min(length, limit) if _is_static(length) else limit  # the product ignores lags past the length
+
+    @torch.compiler.assume_constant_result
+    def _lags_limit(self) -> int | None:
+        """The lags that sequences of any length can use, or None. A graph takes it as a number, never as a formula."""
+        bounds = [b for b in (self.bandwidth().lags, self.max_lags) if b is not None]
+        return min(bounds) if bounds else None
+
+    def _first_lags(self, kernel: Tensor, lags: int) -> Tensor:
+        """Of a kernel with at least that many lags, those below `lags` in each direction."""
+        future = 0 if self.causal else kernel.shape[0] // 2
+        return fit(kernel, future, to_past=lags - 1, to_future=0 if self.causal else lags - 1)
+
+    def _compute_kernel(self, length: int, lags: int) -> Tensor:
+        parameter = next(self.parameters())
+        dtype = compute_dtype(parameter)
+        lag = torch.arange(0 if self.causal else 1 - lags, lags, device=parameter.device)
+        if self.rpe is not None:
+            coefficients = self.rpe(lag, length)
+        else:
+            assert self.free is not None
+            coefficients = self._first_lags(self.free.to(dtype), lags)
+        if self.decay.mode == "none":
+            return coefficients
+        return coefficients * self.decay(lag.to(dtype))
+
+    def _may_cache(self) -> bool:
+        """Only where nothing is recorded or traced, and for parameters that are the module's own."""
+        if self.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return False
+        return all(isinstance(p, nn.Parameter) and not p.is_meta for p in self.parameters())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cached": None}  # not worth copying or pickling
+
+    def extra_repr(self) -> str:
+        source = "rpe" if self.rpe is not None else "free"
+        text = f"{self.channels}, causal={self.causal}, coefficients={source}, "
+        if self.max_lags is not None:
+            text += f"max_lags={self.max_lags}, "
+        return text + f"bandwidth_tolerance={self.bandwidth_tolerance:g}, backend={self.backend}"
+
+
+def _is_static(length: int) -> bool:
+    """False for a length that torch.compile or torch.export keeps symbolic."""
+    if not torch.compiler.is_compiling():
+        return True
+    from torch.fx.experimental.symbolic_shapes import has_static_value  # slow to import, needed only here
+
+    return has_static_value(length)
+
+
+def _same(old: Tensor, new: Tensor) -> bool:
+    """By value, not by version counter: an edit through `.data` does not count up."""
+    return old.dtype == new.dtype and old.device == new.device and torch.equal(old, new)
+
+
+class ToeplitzOperator2d(nn.Module):
+    """Toeplitz mixing of a grid: T_c along the height and T_r along the width, each with an RPE of its own.
+
+    `form`: "sum" gives T_c x + x T_r^T (the paper's image models), "product" gives 2 T_c x T_r^T (its released
+    Long-Range Arena models, written there as the sum of two equal terms). Bidirectional; the other options are
+    those of ToeplitzOperator.
+
+    >>> import torch
+    >>> from tnn.layers import ToeplitzOperator2d
+    >>> ToeplitzOperator2d(channels=8, rpe_size=16)(torch.randn(2, 14, 14, 8)).shape
+    torch.Size([2, 14, 14, 8])
+    """
+
+    def __init__(self, channels: int, *, form: str = "sum", **options: Any):
+        super().__init__()
+        check_choice("form", form, FORMS)
+        if options.get("causal"):
+            raise ValueError("causal must be False: a grid has no order, the 2-D operator is bidirectional")
+        self.channels = channels
+        self.form = form
+        self.height = ToeplitzOperator(channels, **options)
+        self.width = ToeplitzOperator(channels, **options)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """x (..., h, w, channels), mask (..., h, w) -> (..., h, w, channels). Padded cells contribute nothing."""
+        check_sequence("x", x, self.channels, axes="height, width")
+        if mask is not None:
+            x = zero_padding(x, check_mask(mask, x))
+        if self.form == "sum":
+            return self._along_height(x) + self.width(x)
+        return 2 * self._along_height(self.width(x))
+
+    def _along_height(self, x: Tensor) -> Tensor:
+        return self.height(x.transpose(-3, -2)).transpose(-3, -2)
+
+    def extra_repr(self) -> str:
+        return f"form={self.form}"

@@ -1,0 +1,23 @@
+"""Parameter counts, told apart as the paper's tables need them."""
+
+from typing import NamedTuple
+
+from torch import nn
+
+from tnn.layers.operator import ToeplitzOperator
+
+
+class ParameterCount(NamedTuple):
+    """`trained` parameters, and the values of `fixed_decay` (one a channel) that the paper's tables count as well."""
+
+    trained: int
+    fixed_decay: int
+
+
+def count_parameters(module: nn.Module) -> ParameterCount:
+    """Count the parameters of any module; the sum of both numbers is what the paper prints for language models."""
+    operators = [m for m in module.modules() if isinstance(m, ToeplitzOperator)]
+    return ParameterCount(
+        trained=sum(p.numel() for p in module.parameters()),
+        fixed_decay=sum(o.channels for o in operators if o.decay.mode == "fixed"),
+    )

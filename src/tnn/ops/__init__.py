@@ -1,0 +1,15 @@
+"""y = T x along a sequence, for one Toeplitz matrix T per channel."""
+
+from tnn.ops.bandwidth import Bandwidth, effective_bandwidth
+from tnn.ops.builders import from_conv1d, from_state_space
+from tnn.ops.dense import toeplitz_matrix
+from tnn.ops.matmul import toeplitz_matmul
+
+__all__ = [
+    "Bandwidth",
+    "effective_bandwidth",
+    "from_conv1d",
+    "from_state_space",
+    "toeplitz_matmul",
+    "toeplitz_matrix",
+]
