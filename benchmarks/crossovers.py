@@ -4,28 +4,43 @@ python benchmarks/crossovers.py > results/crossovers.md
 """
 
 import sys
+from functools import partial
+from types import ModuleType
 
 import torch
 from _timing import environment, interleaved_medians
+from torch import Tensor
 
 from tnn.ops import banded, dense, direct, fft
+from tnn.ops.tiles import tiles
 
 CHANNELS = 512
 ROWS = 4
 DENSE_MAX_LENGTH, DIRECT_MAX_LAGS = 128, 512  # beyond these they only waste time
 
 
+def convolve(module: ModuleType, x: Tensor, kernel: Tensor, future: int) -> None:
+    y = torch.empty_like(x)
+    for row, channel in tiles(x):
+        y[row, :, channel] = module.convolve(x[row, :, channel], kernel[:, channel], future)
+
+
+def correlate(module: ModuleType, x: Tensor, g: Tensor, lags: int, future: int) -> None:
+    c = x.new_zeros(lags, x.shape[-1])
+    for row, channel in tiles(x):
+        c[:, channel] += module.correlate(x[row, :, channel], g[row, :, channel], lags, future)
+
+
 def measure(n: int, lags: int, future: int) -> dict[str, float]:
     x, g = torch.randn(ROWS, n, CHANNELS), torch.randn(ROWS, n, CHANNELS)
     kernel = torch.randn(lags, CHANNELS)
-    convolving = {"fft": fft, "banded": banded}
+    modules = {"fft": fft, "banded": banded}
+    candidates = {f"{name} gradient": partial(correlate, m, x, g, lags, future) for name, m in modules.items()}
     if n <= DENSE_MAX_LENGTH:
-        convolving["dense"] = dense
+        modules["dense"] = dense
     if lags <= DIRECT_MAX_LAGS:
-        convolving["direct"] = direct
-    candidates = {name: lambda m=m: m.convolve(x, kernel, future).contiguous() for name, m in convolving.items()}
-    for name, module in (("fft", fft), ("banded", banded)):
-        candidates[f"{name} gradient"] = lambda m=module: m.correlate(x, g, lags, future).contiguous()
+        modules["direct"] = direct
+    candidates |= {name: partial(convolve, m, x, kernel, future) for name, m in modules.items()}
     return interleaved_medians(candidates)
 
 

@@ -11,15 +11,15 @@ from tnn.layers.decay import Decay
 from tnn.layers.mask import apply_unpadded, check_mask, zero_padding
 from tnn.layers.position import RelativePositionEncoder
 from tnn.ops import Bandwidth, effective_bandwidth, toeplitz_matmul
-from tnn.ops.lags import fit
+from tnn.ops.product import BACKENDS
 
 COEFFICIENTS = ("rpe", "free")
 FORMS = ("sum", "product")
 
 
 class _CachedKernel(NamedTuple):
-    parameters: list[Tensor]  # copies of the values the kernel was made from
-    length: int
+    made_from: list[Tensor]  # copies of the parameters
+    settings: tuple[float, int | None]  # decay rate, and the length if coefficients depend on it
     lags: int
     kernel: Tensor
 
@@ -64,6 +64,7 @@ class ToeplitzOperator(nn.Module):
         check_positive("channels", channels)
         check_choice("coefficients", coefficients, COEFFICIENTS)
         check_tolerance("bandwidth_tolerance", bandwidth_tolerance)
+        check_choice("backend", backend, BACKENDS)
         if max_lags is not None:
             check_positive("max_lags", max_lags)
         elif coefficients == "free":
@@ -95,9 +96,13 @@ class ToeplitzOperator(nn.Module):
         if mask is None:
             return self._product(x)
         mask = check_mask(mask, x)
-        if self.rpe is not None and self.rpe.depends_on_length:
+        if self._depends_on_length:
             return self._row_by_row(x, mask)
         return apply_unpadded(self._product, x, mask)
+
+    @property
+    def _depends_on_length(self) -> bool:
+        return self.rpe is not None and self.rpe.depends_on_length
 
     def _product(self, x: Tensor) -> Tensor:
         return toeplitz_matmul(x, self.kernel(x.shape[-2]), causal=self.causal, backend=self.backend)
@@ -131,29 +136,28 @@ class ToeplitzOperator(nn.Module):
         if not self._may_cache():
             return self._compute_kernel(length, lags)
         parameters = list(self.parameters())
+        settings = (self.decay.rate, length if self._depends_on_length else None)
         cached = self._cached
-        fits = (
-            cached is not None
-            and cached.lags >= lags
-            and (cached.length == length or self.rpe is None or not self.rpe.depends_on_length)
-            and all(_same(old, new) for old, new in zip(cached.parameters, parameters, strict=True))
-        )
-        if cached is None or not fits:
+        if (
+            cached is None
+            or cached.lags < lags
+            or cached.settings != settings
+            or not all(_same(old, new) for old, new in zip(cached.made_from, parameters, strict=True))
+        ):
             kernel = self._compute_kernel(length, lags)
-            cached = _CachedKernel([p.detach().clone() for p in parameters], length, lags, kernel)
+            cached = _CachedKernel([p.detach().clone() for p in parameters], settings, lags, kernel)
             self._cached = cached
         return self._first_lags(cached.kernel, lags)
 
     def _lags_kept(self, length: int) -> int:
-        if self.decay.mode == "learned" and torch.compiler.is_compiling():
-            limit = self.max_lags  # a graph must not depend on a parameter's value: no cut
-        else:
-            limit = self._lags_limit()
+        in_graph = torch.compiler.is_compiling()
+        # A graph must not depend on a parameter's value: no cut by a learned rate.
+        limit = self.max_lags if in_graph and self.decay.mode == "learned" else self._lags_limit()
         if limit is None:
             return length
         return min(length, limit) if _is_static(length) else limit  # the product ignores lags past the length
 
-    @torch.compiler.assume_constant_result
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def _lags_limit(self) -> int | None:
         """The lags that sequences of any length can use, or None. A graph takes it as a number, never as a formula."""
         bounds = [b for b in (self.bandwidth().lags, self.max_lags) if b is not None]
@@ -161,8 +165,8 @@ class ToeplitzOperator(nn.Module):
 
     def _first_lags(self, kernel: Tensor, lags: int) -> Tensor:
         """Of a kernel with at least that many lags, those below `lags` in each direction."""
-        future = 0 if self.causal else kernel.shape[0] // 2
-        return fit(kernel, future, to_past=lags - 1, to_future=0 if self.causal else lags - 1)
+        zero = 0 if self.causal else kernel.shape[0] // 2
+        return kernel[zero if self.causal else zero - lags + 1 : zero + lags]
 
     def _compute_kernel(self, length: int, lags: int) -> Tensor:
         parameter = next(self.parameters())

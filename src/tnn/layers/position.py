@@ -44,8 +44,7 @@ class RelativePositionEncoder(nn.Module):
         super().__init__()
         check_positive("channels", channels)
         check_positive("width", width)
-        if num_layers != 0:
-            check_positive("num_layers", num_layers)
+        check_positive("num_layers", num_layers)
         check_choice("inputs", inputs, INPUTS)
         check_choice("norm", norm, NORMS)
         self.activation = activation

@@ -7,23 +7,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tnn.ops.fft import fast_length
-
 
 @lru_cache(maxsize=1024)
 def block_fft_length(n: int, lags: int) -> int:
-    """The FFT length that computes n outputs with the least work: blocks x F log F, a block giving F - lags + 1.
+    """The FFT length F that computes n outputs with the least work: blocks x F log F, a block giving F - lags + 1.
 
-    The longest candidate is one block over everything, the shortest wastes half of each transform.
+    Powers of two, from one that wastes half of each transform to one that covers everything in a single block: for
+    overlapping blocks they beat the closer fit of other lengths.
     """
-    shortest = fast_length(2 * lags)
-    longest = max(shortest, fast_length(n + lags - 1))
-    candidates = [longest]
-    size = shortest
-    while size < longest:
-        candidates.append(size)
-        size = fast_length(size + size // 8 + 1)
-    return min(candidates, key=lambda f: math.ceil(n / (f - lags + 1)) * f * math.log2(f))
+    shortest, longest = (2 * lags - 1).bit_length(), (n + lags - 2).bit_length()
+    candidates = [1 << bits for bits in range(shortest, max(shortest, longest) + 1)]
+    return min(candidates, key=lambda size: math.ceil(n / (size - lags + 1)) * size * math.log2(size))
 
 
 def frames_of(x: Tensor, lags: int, future: int, size: int) -> Tensor:

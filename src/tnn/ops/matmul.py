@@ -5,7 +5,7 @@ from torch import Tensor
 from tnn._checks import check_choice, check_sequence
 from tnn._precision import compute_dtype
 from tnn.ops.lags import check_coefficients, future_of
-from tnn.ops.product import MODULES, convolve
+from tnn.ops.product import BACKENDS, convolve
 
 
 def toeplitz_matmul(x: Tensor, coefficients: Tensor, *, causal: bool = False, backend: str = "auto") -> Tensor:
@@ -27,7 +27,7 @@ def toeplitz_matmul(x: Tensor, coefficients: Tensor, *, causal: bool = False, ba
     """
     check_coefficients(coefficients, causal)
     check_sequence("x", x, channels=coefficients.shape[1])
-    check_choice("backend", backend, ["auto", *MODULES])
+    check_choice("backend", backend, BACKENDS)
     if x.device != coefficients.device:
         raise ValueError(f"x and coefficients must share a device; got {x.device} and {coefficients.device}")
     dtype = compute_dtype(x, coefficients)

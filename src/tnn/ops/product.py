@@ -15,45 +15,63 @@ from torch import Tensor
 
 from tnn._precision import no_autocast
 from tnn.ops import banded, dense, direct, fft
-from tnn.ops.lags import fit
+from tnn.ops.tiles import tiles
 
 MODULES = {"dense": dense, "fft": fft, "banded": banded}
+BACKENDS = ("auto", *MODULES)
 
-# Crossovers measured by benchmarks/crossovers.py (results/crossovers.md).
 DIRECT_MAX_LAGS = 64
-
-
-def kept(lags: int, future: int, n: int) -> tuple[int, int]:
-    """Past and future of the lags that a sequence of n positions has."""
-    return min(lags - 1 - future, n - 1), min(future, n - 1)
 
 
 @torch.library.custom_op("tnn::toeplitz_convolve", mutates_args=())
 def convolve(x: Tensor, kernel: Tensor, future: int, backend: str) -> Tensor:
     if x.numel() == 0:
         return torch.zeros_like(x)
-    past, ahead = kept(kernel.shape[0], future, x.shape[-2])
-    kernel = fit(kernel, future, to_past=past, to_future=ahead)
+    n, d = x.shape[-2:]
+    past, future, kernel = _within(n, kernel, future)
+    module = _fastest(x, past + 1 + future) if backend == "auto" else MODULES[backend]
+    rows = x.reshape(-1, n, d)
+    y = x.new_empty(rows.shape)
     with no_autocast(x.device):
-        return _module(backend, x, kernel.shape[0], convolving=True).convolve(x, kernel, ahead).contiguous()
+        for row, channel in tiles(rows):
+            y[row, :, channel] = module.convolve(rows[row, :, channel], kernel[:, channel], future)
+    return y.reshape(x.shape)
 
 
 @torch.library.custom_op("tnn::toeplitz_correlate", mutates_args=())
 def correlate(x: Tensor, g: Tensor, lags: int, future: int, backend: str) -> Tensor:
+    c = x.new_zeros(lags, x.shape[-1])
     if x.numel() == 0:
-        return x.new_zeros(lags, x.shape[-1])
-    past, ahead = kept(lags, future, x.shape[-2])
+        return c
+    n, d = x.shape[-2:]
+    past, ahead, found = _within(n, c, future)  # found is a view of c: the lags that n positions have
+    module = _fastest_gradient(x, past + 1 + ahead) if backend == "auto" else MODULES[backend]
+    rows, g = x.reshape(-1, n, d), g.reshape(-1, n, d)
     with no_autocast(x.device):
-        found = _module(backend, x, past + ahead + 1, convolving=False).correlate(x, g, past + ahead + 1, ahead)
-    return fit(found, ahead, to_past=lags - 1 - future, to_future=future).contiguous()
+        for row, channel in tiles(rows):
+            at = (row, slice(None), channel)
+            found[:, channel] += module.correlate(rows[at], g[at], past + 1 + ahead, ahead)
+    return c
 
 
-def _module(backend: str, x: Tensor, lags: int, *, convolving: bool) -> Any:
-    if backend != "auto":
-        return MODULES[backend]
-    if convolving and x.device.type == "cpu" and lags <= DIRECT_MAX_LAGS:
+def _within(n: int, kernel: Tensor, future: int) -> tuple[int, int, Tensor]:
+    """Past, future and entries of the lags that pairs among n positions have."""
+    past = min(kernel.shape[0] - 1 - future, n - 1)
+    ahead = min(future, n - 1)
+    return past, ahead, kernel[future - ahead : future + past + 1]
+
+
+# The choices of "auto", from the crossovers that benchmarks/crossovers.py measures (results/crossovers.md).
+
+
+def _fastest(x: Tensor, lags: int) -> Any:
+    if x.device.type == "cpu" and lags <= DIRECT_MAX_LAGS:
         return direct
     return banded if lags < x.shape[-2] else fft
+
+
+def _fastest_gradient(x: Tensor, lags: int) -> Any:
+    return banded if 16 * lags <= x.shape[-2] else fft
 
 
 @convolve.register_fake

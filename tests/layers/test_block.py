@@ -1,0 +1,203 @@
+"""GTU, GLU, norms, attention and the block."""
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tnn.layers import GatedLinearUnit, GatedToeplitzUnit, SimpleRMSNorm, TNNBlock, count_parameters
+from tnn.layers.attention import SelfAttention
+
+STRUCTURES = ("gtu+glu", "gtu", "attention+glu")
+NORMS = ("simple_rms", "layer", "rms", "batch")
+
+
+def test_simple_rms_norm():
+    x = torch.randn(3, 5, 8, dtype=torch.float64)
+    y = SimpleRMSNorm()(x)
+    assert torch.allclose(y, x / (x.norm(dim=-1, keepdim=True) / math.sqrt(8) + 1e-8))
+    assert not list(SimpleRMSNorm().parameters())
+    zero = torch.zeros(2, 8, requires_grad=True)
+    SimpleRMSNorm()(zero).sum().backward()
+    assert zero.grad.isfinite().all()
+    tiny = torch.full((1, 8), 2e-4, dtype=torch.float16)  # its square underflows in float16
+    assert torch.allclose(SimpleRMSNorm()(tiny).float(), torch.ones(1, 8), atol=1e-3)
+
+
+def test_gtu_and_glu_are_the_formulas():
+    x = torch.randn(2, 9, 4)
+    gtu = GatedToeplitzUnit(4, expansion=2, causal=True)
+    u, v = F.silu(gtu.gate_proj(x)), F.silu(gtu.value_proj(x))
+    assert torch.allclose(gtu(x), gtu.out_proj(u * gtu.operator(v)))
+    glu = GatedLinearUnit(4, expansion=1.5, hidden_act="gelu")
+    assert torch.allclose(glu(x), glu.out_proj(F.gelu(glu.gate_proj(x)) * glu.value_proj(x)))
+
+
+@pytest.mark.parametrize("position", ["pre", "post"])
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("norm", NORMS)
+def test_block_is_two_residuals(position, structure, norm):
+    block = TNNBlock(8, structure=structure, norm_position=position, norm=norm).eval()
+    x = torch.randn(2, 9, 8)
+    expected = x
+    for mixer, normalise in ((block.token_mixer, block.token_norm), (block.channel_mixer, block.channel_norm)):
+        if mixer is None:
+            continue
+        pre = position == "pre"
+        expected = expected + mixer(normalise(expected)) if pre else normalise(expected + mixer(expected))
+    assert torch.allclose(block(x), expected, atol=1e-6)
+    assert (block.channel_mixer is None) == (structure == "gtu")
+
+
+def test_parameter_counts_of_the_paper():
+    """Appendix and tables: language model, masked language model, image models, Long-Range Arena."""
+    assert count_parameters(TNNBlock(512, causal=True)) == (3_275_776, 1_536)
+    assert sum(count_parameters(TNNBlock(768))) == 7_262_720
+    for size, count in ((192, 505_632), (384, 1_891_104)):
+        image = TNNBlock(size, dims=2, rpe_size=48, rpe_num_layers=1)
+        assert count_parameters(image) == (count, 6 * size)
+    arena = {"gtu_expansion": 1, "glu_expansion": 1.5, "norm": "batch"}
+    rpe = {"rpe_size": 16, "rpe_num_layers": 2, "rpe_norm": "last_layer"}
+    inner_norm = 128  # a LayerNorm inside the GTU that the published model had as well
+    assert 2 * (count_parameters(TNNBlock(64, **arena, **rpe)).trained + inner_norm) + 128 == 66_624
+    assert 2 * (count_parameters(TNNBlock(64, dims=2, **arena, **rpe)).trained + inner_norm) + 128 == 70_016
+    assert count_parameters(TNNBlock(64, decay_mode="learned")).fixed_decay == 0
+
+
+def test_initialisation():
+    block = TNNBlock(512, causal=True)
+    gtu = block.token_mixer
+    for layer in (gtu.gate_proj, gtu.value_proj, gtu.out_proj):
+        assert layer.weight.std().item() == pytest.approx(0.02, rel=0.02)
+        assert layer.bias.std().item() == pytest.approx(0.02, rel=0.15)
+    bound = 1 / math.sqrt(512)  # torch's default for a linear layer
+    for layer in (block.channel_mixer.gate_proj, GatedToeplitzUnit(512, initializer_range=None).gate_proj):
+        assert layer.weight.abs().max().item() == pytest.approx(bound, rel=0.01)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("position", ["pre", "post"])
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("causal", [True, False])
+def test_padded_rows_equal_the_rows_alone(structure, norm, position, causal, training):
+    block = TNNBlock(8, structure=structure, norm=norm, norm_position=position, causal=causal).train(training)
+    mask = torch.ones(4, 12, dtype=torch.bool)
+    mask[0, :5] = mask[1, 7:] = mask[2, 4:8] = False
+    x = torch.randn(4, 12, 8)
+    noise = torch.where(mask[..., None], x, torch.randn_like(x) * 100)
+    y = block(noise, mask)
+    assert torch.allclose(block(x, mask)[mask], y[mask], atol=1e-5), "the content of the padding matters"
+    if norm == "batch" and training:
+        return  # statistics of the batch: rows alone are another batch, see below
+    for row in range(4):
+        alone = block(x[row : row + 1, mask[row]])[0]
+        assert torch.allclose(y[row, mask[row]], alone, atol=1e-5)
+
+
+def test_batch_norm_takes_its_statistics_from_real_positions():
+    block = TNNBlock(8, norm="batch")
+    norm = block.token_norm
+    twin = copy.deepcopy(norm)
+    mask = torch.rand(4, 12) > 0.4
+    x = torch.randn(4, 12, 8)
+    expected = F.batch_norm(x[mask], None, None, norm.weight, norm.bias, training=True)
+    assert torch.allclose(norm(x, mask)[mask], expected, atol=1e-6)
+    twin(x[mask][None])
+    assert torch.allclose(norm.running_mean, twin.running_mean)
+    assert torch.allclose(norm.running_var, twin.running_var)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_causal_block_has_no_gradient_from_later_input(structure):
+    options = {} if structure == "attention+glu" else {"backend": "dense"}
+    block = TNNBlock(8, structure=structure, causal=True, **options)
+    x = torch.randn(1, 20, 8, requires_grad=True)
+    (gradient,) = torch.autograd.grad(block(x)[:, 8].square().sum(), x)
+    assert (gradient[:, 9:] == 0).all()
+    assert (gradient[:, :9].abs().sum(-1) > 0).all()
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_bidirectional_block_sees_everything(structure):
+    block = TNNBlock(8, structure=structure)
+    x = torch.randn(1, 20, 8, requires_grad=True)
+    (gradient,) = torch.autograd.grad(block(x)[:, 8].square().sum(), x)
+    assert (gradient.abs().sum(-1) > 0).all()
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("norm", NORMS)
+def test_length_one(structure, norm):
+    block = TNNBlock(8, structure=structure, norm=norm, causal=True)
+    y = block(torch.randn(2, 1, 8), torch.ones(2, 1))
+    assert y.shape == (2, 1, 8)
+    y.sum().backward()
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 4])
+def test_attention_is_softmax_attention(num_heads):
+    layer = SelfAttention(8, num_heads, causal=True)
+    x = torch.randn(2, 7, 8)
+    q, k, v = (p(x).view(2, 7, num_heads, -1) for p in (layer.query_proj, layer.key_proj, layer.value_proj))
+    scores = torch.einsum("bihc,bjhc->bhij", q, k) / math.sqrt(8 / num_heads)
+    scores = scores.masked_fill(torch.ones(7, 7, dtype=torch.bool).triu(1), -math.inf)
+    mixed = torch.einsum("bhij,bjhc->bihc", scores.softmax(-1), v).flatten(-2)
+    assert torch.allclose(layer(x), layer.out_proj(mixed), atol=1e-6)
+
+
+def test_dropout_acts_on_the_branches():
+    block = TNNBlock(8, dropout=1.0)
+    x = torch.randn(2, 5, 8)
+    assert torch.equal(block(x), x)
+    assert not torch.equal(block.eval()(x), x)
+
+
+def test_grid_block():
+    block = TNNBlock(8, dims=2, form="product")
+    assert block(torch.randn(2, 4, 5, 8)).shape == (2, 4, 5, 8)
+    with pytest.raises(ValueError, match=r"x must have shape \(..., height, width, channels\)"):
+        block(torch.randn(5, 8))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_runs_in_other_dtypes(structure, dtype):
+    block = TNNBlock(8, structure=structure, causal=True).to(dtype)
+    assert block(torch.randn(2, 9, 8, dtype=dtype)).dtype == dtype
+
+
+def test_autocast():
+    block = TNNBlock(8, causal=True)
+    x = torch.randn(2, 9, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = block(x)
+    assert torch.allclose(y.float(), block(x), atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"structure": "glu"}, ValueError, r"structure must be one of 'gtu\+glu', 'gtu', 'attention\+glu'; got 'glu'"),
+        ({"norm": "group"}, ValueError, "norm must be one of .* got 'group'"),
+        ({"norm_position": "mid"}, ValueError, "norm_position must be one of 'pre', 'post'; got 'mid'"),
+        ({"dropout": 1.5}, ValueError, r"dropout must be in \[0, 1\]; got 1.5"),
+        ({"hidden_act": "swoosh"}, ValueError, "hidden_act must be one of .* got 'swoosh'"),
+        ({"gtu_expansion": 0.3}, ValueError, "expansion must make 8 .* a whole number.* got 0.3"),
+        ({"glu_expansion": 0}, ValueError, "expansion must make 8 .* a whole number.* got 0"),
+        ({"dims": 3}, ValueError, "dims must be one of '1', '2'; got '3'"),
+        ({"structure": "attention+glu", "num_heads": 3}, ValueError, "num_heads must divide hidden_size 8; got 3"),
+        ({"rpe_sise": 3}, TypeError, "rpe_sise"),
+    ],
+)
+def test_bad_options_are_named(options, error, message):
+    with pytest.raises(error, match=message):
+        TNNBlock(8, **options)
+
+
+def test_wrong_width_is_named():
+    for layer in (GatedToeplitzUnit(8), GatedLinearUnit(8), SelfAttention(8), TNNBlock(8)):
+        with pytest.raises(ValueError, match=r"x must have 8 channels in its last axis; got shape \(2, 5, 7\)"):
+            layer(torch.randn(2, 5, 7))

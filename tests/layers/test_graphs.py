@@ -1,0 +1,82 @@
+"""Blocks under torch.compile and torch.export, for any length and any mask."""
+
+import pytest
+import torch
+
+from tnn.layers import TNNBlock
+
+# torch's own machinery warns in places that no caller can change.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+
+VARIANTS = {
+    "causal": {"causal": True},
+    "bidirectional": {},
+    "no decay": {"decay_mode": "none"},
+    "learned": {"decay_mode": "learned"},
+    "free": {"coefficients": "free", "max_lags": 6},
+    "normalized": {"rpe_input": "normalized"},
+    "attention": {"structure": "attention+glu"},
+}
+variants = pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS.keys())
+SMALL = {"rpe_size": 8, "rpe_num_layers": 1}
+
+
+def make_block(options):
+    return TNNBlock(8, **options, **({} if "structure" in options else SMALL))
+
+
+@variants
+@pytest.mark.parametrize("masked", [False, True])
+def test_export_with_a_dynamic_length(options, masked):
+    if masked and options.get("rpe_input") == "normalized":
+        pytest.skip("rows of different lengths have different coefficients: no single graph")
+    block = make_block(options).eval()
+    length = torch.export.Dim("length", min=1, max=100_000)
+    example = (torch.randn(2, 10, 8), *([torch.ones(2, 10, dtype=torch.bool)] if masked else []))
+    shapes = {"x": {1: length}, **({"mask": {1: length}} if masked else {})}
+    program = torch.export.export(block, example, dynamic_shapes=shapes)
+    for n in (2, 3, 10, 101, 2048):
+        inputs = (torch.randn(2, n, 8), *([torch.rand(2, n) > 0.3] if masked else []))
+        found, expected = program.module()(*inputs), block(*inputs)
+        where = inputs[1] if masked else ...
+        assert torch.allclose(found[where], expected[where], atol=1e-5)
+
+
+@variants
+def test_compiles_into_one_graph(options):
+    torch.compiler.reset()
+    block = make_block(options)
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager", dynamic=True)
+    for n in (5, 17, 64):
+        x = torch.randn(2, n, 8)
+        assert torch.allclose(compiled(x), block(x), atol=1e-5)
+        if options.get("rpe_input") == "normalized":
+            continue
+        mask = torch.rand(2, n) > 0.3
+        assert torch.allclose(compiled(x, mask)[mask], block(x, mask)[mask], atol=1e-5)
+
+
+def test_inductor_trains_as_eager_does():
+    torch.compiler.reset()
+    block = make_block({"causal": True})
+    compiled = torch.compile(block, fullgraph=True)
+    x = torch.randn(2, 33, 8)
+    gradients = []
+    for run in (compiled, block):
+        block.zero_grad()
+        run(x).square().sum().backward()
+        gradients.append([p.grad.clone() for p in block.parameters()])
+    for found, expected in zip(*gradients, strict=True):
+        assert torch.allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_compiled_graph_follows_a_learned_rate():
+    torch.compiler.reset()
+    block = make_block({"decay_mode": "learned"}).eval()
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager")
+    x = torch.randn(1, 300, 8)
+    with torch.no_grad():
+        block.token_mixer.operator.decay.logit.fill_(-2.0)
+        assert torch.allclose(compiled(x), block(x), atol=1e-5)
+        block.token_mixer.operator.decay.logit.fill_(6.0)
+        assert torch.allclose(compiled(x), block(x), atol=1e-5)
