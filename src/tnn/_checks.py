@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -15,21 +16,21 @@ def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
 
 
 def check_positive(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral | torch.SymInt):
         raise TypeError(f"{name} must be an integer; got {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1; got {value}")
 
 
 def check_fraction(name: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number in [0, 1]; got {value!r}")
     if not (math.isfinite(value) and 0 <= value <= 1):
         raise ValueError(f"{name} must be in [0, 1]; got {value}")
 
 
 def check_tolerance(name: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, 0 or more; got {value!r}")
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{name} must be finite and 0 or more; got {value}")

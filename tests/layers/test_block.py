@@ -87,9 +87,11 @@ def test_padded_rows_equal_the_rows_alone(structure, norm, position, causal, tra
     mask = torch.ones(4, 12, dtype=torch.bool)
     mask[0, :5] = mask[1, 7:] = mask[2, 4:8] = False
     x = torch.randn(4, 12, 8)
-    noise = torch.where(mask[..., None], x, torch.randn_like(x) * 100)
-    y = block(noise, mask)
+    y = block(x.masked_fill(~mask[..., None], math.nan), mask)
     assert torch.allclose(block(x, mask)[mask], y[mask], atol=1e-5), "the content of the padding matters"
+    y[mask].square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in block.parameters())
+    assert all(b.isfinite().all() for b in block.buffers())
     if norm == "batch" and training:
         return  # statistics of the batch: rows alone are another batch, see below
     for row in range(4):
@@ -185,9 +187,12 @@ def test_autocast():
         ({"norm_position": "mid"}, ValueError, "norm_position must be one of 'pre', 'post'; got 'mid'"),
         ({"dropout": 1.5}, ValueError, r"dropout must be in \[0, 1\]; got 1.5"),
         ({"hidden_act": "swoosh"}, ValueError, "hidden_act must be one of .* got 'swoosh'"),
-        ({"gtu_expansion": 0.3}, ValueError, "expansion must make 8 .* a whole number.* got 0.3"),
-        ({"glu_expansion": 0}, ValueError, "expansion must make 8 .* a whole number.* got 0"),
-        ({"dims": 3}, ValueError, "dims must be one of '1', '2'; got '3'"),
+        ({"gtu_expansion": 0.3}, ValueError, "gtu_expansion must make 8 .* a whole number.* got 0.3"),
+        ({"glu_expansion": 0}, ValueError, "glu_expansion must make 8 .* a whole number.* got 0"),
+        ({"gtu_expansion": math.inf}, ValueError, "gtu_expansion must make 8 .* a whole number.* got inf"),
+        ({"gtu_expansion": "3"}, TypeError, "gtu_expansion must be a number; got '3'"),
+        ({"dims": "1"}, ValueError, "dims must be 1 .* got '1'"),
+        ({"dims": 3}, ValueError, "dims must be 1 .* or 2 .*; got 3"),
         ({"structure": "attention+glu", "num_heads": 3}, ValueError, "num_heads must divide hidden_size 8; got 3"),
         ({"rpe_sise": 3}, TypeError, "rpe_sise"),
     ],
@@ -198,6 +203,11 @@ def test_bad_options_are_named(options, error, message):
 
 
 def test_wrong_width_is_named():
-    for layer in (GatedToeplitzUnit(8), GatedLinearUnit(8), SelfAttention(8), TNNBlock(8)):
+    blocks = [TNNBlock(8, norm=norm) for norm in NORMS]
+    for layer in (GatedToeplitzUnit(8), GatedLinearUnit(8), SelfAttention(8), *blocks):
+        with pytest.raises(TypeError, match=r"x must be float64, .* got torch.int64"):
+            layer(torch.ones(2, 5, 8, dtype=torch.int64))
+        with pytest.raises(TypeError, match=r"x must be a torch.Tensor; got list"):
+            layer([[1.0] * 8])
         with pytest.raises(ValueError, match=r"x must have 8 channels in its last axis; got shape \(2, 5, 7\)"):
             layer(torch.randn(2, 5, 7))

@@ -35,7 +35,7 @@ def test_export_with_a_dynamic_length(options, masked):
     example = (torch.randn(2, 10, 8), *([torch.ones(2, 10, dtype=torch.bool)] if masked else []))
     shapes = {"x": {1: length}, **({"mask": {1: length}} if masked else {})}
     program = torch.export.export(block, example, dynamic_shapes=shapes)
-    for n in (2, 3, 10, 101, 2048):
+    for n in (1, 2, 3, 10, 101, 2048):
         inputs = (torch.randn(2, n, 8), *([torch.rand(2, n) > 0.3] if masked else []))
         found, expected = program.module()(*inputs), block(*inputs)
         where = inputs[1] if masked else ...
@@ -68,6 +68,35 @@ def test_inductor_trains_as_eager_does():
         gradients.append([p.grad.clone() for p in block.parameters()])
     for found, expected in zip(*gradients, strict=True):
         assert torch.allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_compiled_graph_belongs_to_its_module():
+    """Two blocks of one class may share code, never each other's settings."""
+    torch.compiler.reset()
+    x = torch.randn(1, 40, 8)
+    blocks = [TNNBlock(8, max_lags=lags, initializer_range=None, **SMALL) for lags in (2, 30)]
+    blocks += [TNNBlock(8, bandwidth_tolerance=t, initializer_range=None, **SMALL) for t in (50, 1e-6)]
+    for block in blocks:
+        expected = block(x)
+        block.compile(fullgraph=True, backend="aot_eager")
+        assert torch.allclose(block(x), expected, atol=1e-5)
+    blocks[2].token_mixer.operator.bandwidth_tolerance = 0.0
+    fresh = TNNBlock(8, bandwidth_tolerance=0, initializer_range=None, **SMALL)
+    fresh.load_state_dict(blocks[2].state_dict())
+    assert torch.allclose(blocks[2](x), fresh(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"norm": "batch"}, {"dims": 2}])
+def test_other_shapes_and_norms_compile(options):
+    torch.compiler.reset()
+    block = TNNBlock(8, **options, **SMALL)
+    twin = TNNBlock(8, **options, **SMALL)
+    twin.load_state_dict(block.state_dict())
+    compiled = torch.compile(block, fullgraph=True, backend="aot_eager", dynamic=True)
+    x = torch.randn(2, 6, 7, 8)
+    mask = torch.ones(2, 6, 7, dtype=torch.bool)
+    mask[0, 4:] = False
+    assert torch.allclose(compiled(x, mask)[mask], twin(x, mask)[mask], atol=1e-5)
 
 
 def test_a_compiled_graph_follows_a_learned_rate():

@@ -198,14 +198,27 @@ class TestCache:
         with torch.no_grad():
             return operator.kernel(n)
 
-    def test_is_kept_in_evaluation_only(self):
+    def test_is_kept_in_evaluation_only(self, monkeypatch):
         operator = ToeplitzOperator(3).eval()
-        assert self.evaluate(operator).data_ptr() == self.evaluate(operator).data_ptr()
-        with torch.enable_grad():
-            assert operator.kernel(50).requires_grad
-        kernel = self.evaluate(operator)
+        calls = []
+        compute = operator._compute_kernel
+        monkeypatch.setattr(operator, "_compute_kernel", lambda *a: calls.append(a) or compute(*a))
+        x = torch.randn(50, 3)
+        with torch.no_grad():
+            operator(x), operator(x)
+        assert len(calls) == 1
+        assert operator(x).requires_grad
+        assert len(calls) == 2
         operator.train()
-        assert self.evaluate(operator).data_ptr() != kernel.data_ptr()
+        with torch.no_grad():
+            operator(x), operator(x)
+        assert len(calls) == 4
+
+    def test_cannot_be_reached_from_outside(self):
+        operator = ToeplitzOperator(3).eval()
+        before = self.evaluate(operator).clone()
+        self.evaluate(operator).zero_()
+        assert torch.equal(self.evaluate(operator), before)
 
     @pytest.mark.parametrize("how", ["add_", "data", "load_state_dict", "optimizer", "replace", "assign data"])
     @variants
@@ -248,13 +261,10 @@ class TestCache:
         with torch.enable_grad():
             assert torch.allclose(self.evaluate(operator, 20), operator.kernel(20), atol=1e-6)
 
-    def test_follows_dtype_and_options(self):
+    def test_follows_the_dtype(self):
         operator = ToeplitzOperator(3).eval()
         self.evaluate(operator)
         assert self.evaluate(operator.double()).dtype == torch.float64
-        operator.decay.rate = 0.5
-        with torch.enable_grad():
-            assert torch.allclose(self.evaluate(operator, 10), operator.kernel(10))
 
     def test_is_not_copied_or_saved(self):
         operator = ToeplitzOperator(3).eval()
@@ -352,7 +362,10 @@ def test_representation_tells_the_options():
         ({"max_lags": 0}, "max_lags must be at least 1; got 0"),
         ({"bandwidth_tolerance": -1}, "bandwidth_tolerance must be finite and 0 or more; got -1"),
         ({"backend": "magic"}, "backend must be one of 'auto'.* got 'magic'"),
-        ({"rpe_input": "cosine"}, "inputs must be one of"),
+        ({"rpe_input": "cosine"}, "rpe_input must be one of .* got 'cosine'"),
+        ({"rpe_norm": "batch"}, "rpe_norm must be one of .* got 'batch'"),
+        ({"rpe_activation": "swoosh"}, "rpe_activation must be one of .* got 'swoosh'"),
+        ({"rpe_size": 0}, "rpe_size must be at least 1; got 0"),
     ],
 )
 def test_bad_options_are_named(options, message):
@@ -387,7 +400,59 @@ def test_bad_input_is_named(x, mask, error, message):
         ToeplitzOperator(3)(x, mask)
 
 
+def test_additive_masks_are_refused():
+    additive = torch.zeros(2, 5).masked_fill(torch.rand(2, 5) > 0.5, -math.inf)
+    with pytest.raises(ValueError, match="mask must hold 1 at real positions and 0 at padding"):
+        ToeplitzOperator(3)(torch.randn(2, 5, 3), additive)
+
+
+def test_replicas_and_copies_without_parameters_work():
+    """What torch.nn.DataParallel makes: modules whose weights are plain tensors."""
+    operator = ToeplitzOperator(3).eval()
+    x = torch.randn(2, 9, 3)
+    with torch.no_grad():
+        expected = operator(x)
+    replica = copy.copy(operator)
+    replica._modules = {
+        name: copy.deepcopy(child) if child is not None else None for name, child in operator._modules.items()
+    }
+    for module in replica.modules():
+        values = {name: p.detach().clone() for name, p in module._parameters.items() if p is not None}
+        for name, value in values.items():
+            del module._parameters[name]
+            setattr(module, name, value)
+    with torch.no_grad():
+        assert torch.allclose(replica(x), expected)
+
+
+@pytest.mark.parametrize("options", [{}, {"decay_mode": "learned"}, {"coefficients": "free", "max_lags": 4}])
+def test_meta_device(options):
+    with torch.device("meta"):
+        operator = ToeplitzOperator(3, **options)
+        assert operator(torch.empty(2, 9, 3), torch.ones(2, 9)).shape == (2, 9, 3)
+
+
+def test_free_coefficients_can_be_reset():
+    with torch.device("meta"):
+        operator = ToeplitzOperator(100, coefficients="free", max_lags=100)
+    operator.to_empty(device="cpu").reset_parameters()
+    assert operator.free.std().item() == pytest.approx(1, abs=0.05)
+
+
+def test_every_activation_pickles():
+    for name in ("relu", "silu", "gelu", "tanh", "identity"):
+        pickle.dumps(ToeplitzOperator(3, rpe_activation=name))
+
+
+@pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS.keys())
+def test_empty_batch(options):
+    operator = ToeplitzOperator(3, **options)
+    assert operator(torch.empty(0, 5, 3), torch.ones(0, 5)).shape == (0, 5, 3)
+
+
 def test_grid_input_is_checked():
+    with pytest.raises(ValueError, match="a mask of a grid needs rpe_input"):
+        ToeplitzOperator2d(3, rpe_input="normalized")(torch.randn(2, 4, 5, 3), torch.ones(2, 4, 5))
     with pytest.raises(ValueError, match=r"x must have shape \(..., height, width, channels\); got \(5, 3\)"):
         ToeplitzOperator2d(3)(torch.randn(5, 3))
 

@@ -56,6 +56,16 @@ def test_normalized_input_needs_the_length():
         RelativePositionEncoder(2, inputs="normalized")(torch.arange(3))
 
 
+def test_lags_and_length_are_checked():
+    rpe = RelativePositionEncoder(2, inputs="normalized")
+    with pytest.raises(ValueError, match=r"lags must be a tensor .* with one axis; got \(2, 2\)"):
+        rpe(torch.zeros(2, 2), 3)
+    with pytest.raises(ValueError, match=r"lags must be a tensor .* got list"):
+        rpe([1, 2], 3)
+    with pytest.raises(ValueError, match="length must be at least 1; got 0"):
+        rpe(torch.arange(3), 0)
+
+
 def trained_like(rpe, scale):
     """Weights far from their start: grown, sparse and correlated."""
     with torch.no_grad():

@@ -54,6 +54,13 @@ def test_tolerance_must_be_finite_and_not_negative(tolerance):
         effective_bandwidth(0.99, tolerance)
 
 
+def test_the_smallest_tolerance_and_the_slowest_decay():
+    for decay in (0.99, 1 - 1e-9, 1 - 2**-50):
+        for tolerance in (5e-324, 1e-6):
+            bandwidth = effective_bandwidth(decay, tolerance)
+            assert bandwidth.tail <= tolerance
+
+
 def test_types_are_checked():
     with pytest.raises(TypeError, match="decay must be a number"):
         effective_bandwidth("0.99")

@@ -97,5 +97,9 @@ def test_state_space_shapes_must_fit():
         from_state_space(torch.randn(3), torch.randn(3, 1), torch.randn(1, 3), 5)
     with pytest.raises(ValueError, match="length must be at least 1; got 0"):
         from_state_space(torch.randn(3, 3), torch.randn(3, 1), torch.randn(1, 3), 0)
+    with pytest.raises(ValueError, match="same number of channels; got 5, 1, 1"):
+        from_state_space(torch.randn(5, 3, 3), torch.randn(1, 3, 1), torch.randn(1, 1, 3), 1)
+    with pytest.raises(ValueError, match="A, B, C must share a device; got meta, cpu, cpu"):
+        from_state_space(torch.randn(3, 3, device="meta"), torch.randn(3, 1), torch.randn(1, 3), 5)
     with pytest.raises(TypeError, match="B must be float64"):
         from_state_space(torch.randn(3, 3), torch.ones(3, 1, dtype=torch.int64), torch.randn(1, 3), 5)

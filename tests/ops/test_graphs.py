@@ -19,7 +19,7 @@ class Product(torch.nn.Module):
         return toeplitz_matmul(x, coefficients, causal=self.causal, backend=self.backend)
 
 
-@pytest.mark.parametrize("backend", ["auto", "dense", "fft", "banded"])
+@pytest.mark.parametrize("backend", ["auto", "dense", "fft", "banded", "native"])
 def test_operators_are_well_registered(backend):
     x = torch.randn(2, 9, 3, dtype=torch.float64, requires_grad=True)
     kernel = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
@@ -43,7 +43,7 @@ def test_compiles_into_one_graph(causal, dynamic):
         assert torch.allclose(gradient, expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("backend", ["auto", "dense", "fft", "banded"])
+@pytest.mark.parametrize("backend", ["auto", "dense", "fft", "banded", "native"])
 @pytest.mark.parametrize("strict", [True, False])
 def test_exports_with_a_dynamic_length(backend, strict):
     module = Product(True, backend)

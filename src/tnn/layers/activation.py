@@ -8,12 +8,17 @@ from torch import Tensor
 
 from tnn._checks import check_choice
 
+
+def _identity(x: Tensor) -> Tensor:
+    return x
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "silu": F.silu,
     "gelu": F.gelu,
     "tanh": torch.tanh,
-    "identity": lambda x: x,
+    "identity": _identity,
 }
 
 

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tnn._checks import check_positive, check_sequence
-from tnn.layers.mask import check_mask
+from tnn.layers.mask import check_mask, zero_padding
 
 
 class SelfAttention(nn.Module):
@@ -28,6 +28,9 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x (..., n, hidden_size), mask (..., n) true at real positions -> (..., n, hidden_size)."""
         check_sequence("x", x, self.hidden_size)
+        if mask is not None:
+            mask = check_mask(mask, x)
+            x = zero_padding(x, mask)
         q, k, v = (
             layer(x).unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)  # (..., heads, n, hidden_size / heads)
             for layer in (self.query_proj, self.key_proj, self.value_proj)
@@ -35,7 +38,7 @@ class SelfAttention(nn.Module):
         if mask is None:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         else:
-            visible = self._visible(check_mask(mask, x)).unsqueeze(-3)
+            visible = self._visible(mask).unsqueeze(-3)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
         return self.out_proj(y.transpose(-3, -2).flatten(-2))
 

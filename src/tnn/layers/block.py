@@ -4,9 +4,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tnn._checks import check_choice, check_fraction
+from tnn._checks import check_choice, check_fraction, check_sequence
 from tnn.layers.attention import SelfAttention
-from tnn.layers.gated import GatedLinearUnit, GatedToeplitzUnit
+from tnn.layers.gated import GatedLinearUnit, GatedToeplitzUnit, inner_size
+from tnn.layers.mask import check_mask, zero_padding
 from tnn.layers.norm import make_norm
 
 STRUCTURES = ("gtu+glu", "gtu", "attention+glu")
@@ -47,6 +48,9 @@ class TNNBlock(nn.Module):
         check_choice("structure", structure, STRUCTURES)
         check_choice("norm_position", norm_position, NORM_POSITIONS)
         check_fraction("dropout", dropout)
+        inner_size("gtu_expansion", hidden_size, gtu_expansion)
+        inner_size("glu_expansion", hidden_size, glu_expansion)
+        self.hidden_size = hidden_size
         self.structure = structure
         self.norm_position = norm_position
         self.token_norm = make_norm(norm, hidden_size)
@@ -64,6 +68,10 @@ class TNNBlock(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x (..., n, hidden_size), mask (..., n) true at real positions; a grid has two axes in place of n."""
+        check_sequence("x", x, self.hidden_size)
+        if mask is not None:
+            mask = check_mask(mask, x)
+            x = zero_padding(x, mask)  # a NaN there would reach the norms
         x = self._residual(x, self.token_mixer, self.token_norm, mask)
         if self.channel_mixer is not None and self.channel_norm is not None:
             x = self._residual(x, self.channel_mixer, self.channel_norm, mask)

@@ -19,9 +19,14 @@ class Decay(nn.Module):
         check_choice("decay_mode", mode, MODES)
         check_fraction("decay", rate)
         self.mode = mode
-        self.rate = float(rate) if mode == "fixed" else 1.0
+        self._rate = float(rate) if mode == "fixed" else 1.0
         self.logit = nn.Parameter(torch.empty(channels)) if mode == "learned" else None
         self.reset_parameters()
+
+    @property
+    def rate(self) -> float:
+        """The fixed rate; 1 if there is none. To change it, make another operator."""
+        return self._rate
 
     def reset_parameters(self) -> None:
         if self.logit is not None:
@@ -41,7 +46,7 @@ class Decay(nn.Module):
 
     def slowest_rate(self) -> float:
         """The largest rate of any channel, which decides the bandwidth."""
-        if self.logit is None:
+        if self.logit is None or self.logit.is_meta:
             return self.rate
         return min(1.0, float(torch.sigmoid(self.logit.detach().double()).max()))
 

@@ -1,18 +1,23 @@
 """The two halves of a TNN block: the gated Toeplitz unit mixes tokens, the gated linear unit mixes channels."""
 
+import math
+from numbers import Real
 from typing import Any
 
 from torch import Tensor, nn
 
-from tnn._checks import check_choice, check_positive, check_sequence
+from tnn._checks import check_positive, check_sequence
 from tnn.layers.activation import activation
+from tnn.layers.mask import check_mask, zero_padding
 from tnn.layers.operator import ToeplitzOperator, ToeplitzOperator2d
 
 
 def inner_size(name: str, hidden_size: int, expansion: float) -> int:
     check_positive("hidden_size", hidden_size)
+    if isinstance(expansion, bool) or not isinstance(expansion, Real):
+        raise TypeError(f"{name} must be a number; got {expansion!r}")
     size = hidden_size * expansion
-    if not (size >= 1 and size == int(size)):
+    if not (1 <= size < math.inf and size == int(size)):
         raise ValueError(f"{name} must make {hidden_size} * {name} a whole number, 1 or more; got {expansion}")
     return int(size)
 
@@ -43,7 +48,8 @@ class GatedToeplitzUnit(nn.Module):
     ):
         super().__init__()
         inner = inner_size("expansion", hidden_size, expansion)
-        check_choice("dims", str(dims), ("1", "2"))
+        if dims not in (1, 2):
+            raise ValueError(f"dims must be 1 (a sequence) or 2 (a grid); got {dims!r}")
         self.hidden_size = hidden_size
         self.hidden_act = hidden_act
         self.initializer_range = initializer_range
@@ -65,6 +71,8 @@ class GatedToeplitzUnit(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x (..., n, hidden_size) and mask (..., n), or (..., h, w, hidden_size) and (..., h, w)."""
         check_sequence("x", x, self.hidden_size, axes=self._axes)
+        if mask is not None:
+            x = zero_padding(x, check_mask(mask, x))  # a NaN there would reach the gradients of the weights
         gate = self._activation(self.gate_proj(x))
         value = self._activation(self.value_proj(x))  # not zero at padded positions: the operator masks it
         return self.out_proj(gate * self.operator(value, mask))
@@ -93,8 +101,10 @@ class GatedLinearUnit(nn.Module):
         self.out_proj = nn.Linear(inner, hidden_size)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """x (..., hidden_size). Each position is mapped alone, so `mask` changes nothing."""
+        """x (..., hidden_size), mask (...). Each position is mapped alone: padding is only kept from the gradients."""
         check_sequence("x", x, self.hidden_size)
+        if mask is not None:
+            x = zero_padding(x, check_mask(mask, x))
         return self.out_proj(self._activation(self.gate_proj(x)) * self.value_proj(x))
 
     def extra_repr(self) -> str:

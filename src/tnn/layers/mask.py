@@ -16,6 +16,9 @@ def check_mask(mask: Tensor, x: Tensor) -> Tensor:
         raise ValueError(f"mask must have shape {tuple(x.shape[:-1])}, one entry a position; got {tuple(mask.shape)}")
     if mask.device != x.device:
         raise ValueError(f"mask and x must share a device; got {mask.device} and {x.device}")
+    readable = not (torch.compiler.is_compiling() or mask.is_meta)
+    if mask.dtype != torch.bool and readable and not ((mask == 0) | (mask == 1)).all():
+        raise ValueError("mask must hold 1 at real positions and 0 at padding; got other values (an additive mask?)")
     return mask.bool()
 
 
@@ -40,7 +43,7 @@ def apply_unpadded(mix: Callable[[Tensor], Tensor], x: Tensor, mask: Tensor) -> 
 
 
 def _may_have_gaps(mask: Tensor) -> bool:
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or mask.is_meta:
         return True  # a graph must serve every mask
     run_starts = mask[..., 1:] & ~mask[..., :-1]
     return bool((run_starts.sum(-1) + mask[..., 0] > 1).any())

@@ -5,13 +5,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from tnn._checks import check_choice
+from tnn._checks import check_choice, check_float
 from tnn._precision import compute_dtype
-from tnn.layers.mask import check_mask
+from tnn.layers.mask import check_mask, zero_padding
 
 
 def simple_rms_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
     """x / (rms(x) + eps) over the last axis, computed in float32 at least."""
+    check_float("x", x)
     y = x.to(compute_dtype(x))
     rms = torch.linalg.vector_norm(y, dim=-1, keepdim=True) / y.shape[-1] ** 0.5
     return (y / (rms + eps)).to(x.dtype)
@@ -52,11 +53,25 @@ class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation of the channels (last axis), with statistics over the real positions only."""
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        flat = x.reshape(-1, x.shape[-1])
         if mask is None or not self.training:  # running statistics: each position is normalised alone
-            return super().forward(flat).reshape(x.shape)
-        real = check_mask(mask, x).flatten()
-        return flat.index_put((real,), super().forward(flat[real])).reshape(x.shape)
+            return super().forward(x.reshape(-1, x.shape[-1])).reshape(x.shape)
+        real = check_mask(mask, x)
+        axes = tuple(range(x.ndim - 1))
+        count = real.sum().clamp_min(1)
+        mean = zero_padding(x, real).sum(axes) / count
+        variance = zero_padding(x - mean, real).square().sum(axes) / count
+        self._track(mean.detach(), variance.detach() * count / (count - 1).clamp_min(1))
+        y = (x - mean) * torch.rsqrt(variance + self.eps)
+        return y * self.weight + self.bias
+
+    def _track(self, mean: Tensor, unbiased_variance: Tensor) -> None:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        assert self.momentum is not None
+        self.num_batches_tracked.add_(1)
+        self.running_mean.lerp_(mean, self.momentum)
+        self.running_var.lerp_(unbiased_variance, self.momentum)
 
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {

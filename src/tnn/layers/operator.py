@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from tnn._checks import check_choice, check_positive, check_sequence, check_tolerance
 from tnn._precision import compute_dtype
+from tnn.layers.activation import ACTIVATIONS
 from tnn.layers.decay import Decay
 from tnn.layers.mask import apply_unpadded, check_mask, zero_padding
-from tnn.layers.position import RelativePositionEncoder
+from tnn.layers.position import INPUTS, NORMS, RelativePositionEncoder
 from tnn.ops import Bandwidth, effective_bandwidth, toeplitz_matmul
 from tnn.ops.product import BACKENDS
 
@@ -19,7 +20,7 @@ FORMS = ("sum", "product")
 
 class _CachedKernel(NamedTuple):
     made_from: list[Tensor]  # copies of the parameters
-    settings: tuple[float, int | None]  # decay rate, and the length if coefficients depend on it
+    made_for: int | None  # the length, if coefficients depend on it
     lags: int
     kernel: Tensor
 
@@ -63,8 +64,12 @@ class ToeplitzOperator(nn.Module):
         super().__init__()
         check_positive("channels", channels)
         check_choice("coefficients", coefficients, COEFFICIENTS)
-        check_tolerance("bandwidth_tolerance", bandwidth_tolerance)
         check_choice("backend", backend, BACKENDS)
+        check_positive("rpe_size", rpe_size)
+        check_positive("rpe_num_layers", rpe_num_layers)
+        check_choice("rpe_input", rpe_input, INPUTS)
+        check_choice("rpe_activation", rpe_activation, ACTIVATIONS)
+        check_choice("rpe_norm", rpe_norm, NORMS)
         if max_lags is not None:
             check_positive("max_lags", max_lags)
         elif coefficients == "free":
@@ -72,9 +77,9 @@ class ToeplitzOperator(nn.Module):
         self.channels = channels
         self.causal = causal
         self.max_lags = max_lags
-        self.bandwidth_tolerance = bandwidth_tolerance
         self.backend = backend
         self.decay = Decay(channels, decay, decay_mode)
+        self.bandwidth_tolerance = bandwidth_tolerance
         self.rpe: RelativePositionEncoder | None = None
         self.free: nn.Parameter | None = None
         if coefficients == "rpe":
@@ -84,8 +89,23 @@ class ToeplitzOperator(nn.Module):
         else:
             assert max_lags is not None
             self.free = nn.Parameter(torch.empty(max_lags if causal else 2 * max_lags - 1, channels))
-            nn.init.normal_(self.free)
+            self.reset_parameters()
         self._cached: _CachedKernel | None = None
+
+    def reset_parameters(self) -> None:
+        if self.free is not None:
+            nn.init.normal_(self.free)
+
+    @property
+    def bandwidth_tolerance(self) -> float:
+        return self._bandwidth_tolerance
+
+    @bandwidth_tolerance.setter
+    def bandwidth_tolerance(self, tolerance: float) -> None:
+        check_tolerance("bandwidth_tolerance", tolerance)
+        self._bandwidth_tolerance = tolerance
+        # A plain number, which a compiled graph can hold on to and guard; a learned rate is looked up when needed.
+        self._fixed_bandwidth = effective_bandwidth(self.decay.rate, tolerance, causal=self.causal).lags
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """x (..., n, channels), mask (..., n) true at real positions -> (..., n, channels).
@@ -93,19 +113,19 @@ class ToeplitzOperator(nn.Module):
         Outputs at real positions are those of the unpadded rows; what stands at the others means nothing.
         """
         check_sequence("x", x, self.channels)
-        if mask is None:
+        if mask is None or x.numel() == 0:
             return self._product(x)
         mask = check_mask(mask, x)
-        if self._depends_on_length:
+        if self.depends_on_length:
             return self._row_by_row(x, mask)
         return apply_unpadded(self._product, x, mask)
 
     @property
-    def _depends_on_length(self) -> bool:
+    def depends_on_length(self) -> bool:
         return self.rpe is not None and self.rpe.depends_on_length
 
     def _product(self, x: Tensor) -> Tensor:
-        return toeplitz_matmul(x, self.kernel(x.shape[-2]), causal=self.causal, backend=self.backend)
+        return toeplitz_matmul(x, self._kernel(x.shape[-2]), causal=self.causal, backend=self.backend)
 
     def _row_by_row(self, x: Tensor, mask: Tensor) -> Tensor:
         """Coefficients of lag / length differ from row to row of a padded batch."""
@@ -132,36 +152,40 @@ class ToeplitzOperator(nn.Module):
 
     def kernel(self, length: int) -> Tensor:
         """The decayed coefficients for sequences of `length`: (w, channels) if causal, else (2w-1, channels)."""
+        check_positive("length", length)
+        kernel = self._kernel(length)
+        return kernel if kernel.requires_grad else kernel.clone()  # not the cache itself
+
+    def _kernel(self, length: int) -> Tensor:
         lags = self._lags_kept(length)
         if not self._may_cache():
             return self._compute_kernel(length, lags)
         parameters = list(self.parameters())
-        settings = (self.decay.rate, length if self._depends_on_length else None)
+        made_for = length if self.depends_on_length else None
         cached = self._cached
         if (
             cached is None
             or cached.lags < lags
-            or cached.settings != settings
+            or cached.made_for != made_for
             or not all(_same(old, new) for old, new in zip(cached.made_from, parameters, strict=True))
         ):
             kernel = self._compute_kernel(length, lags)
-            cached = _CachedKernel([p.detach().clone() for p in parameters], settings, lags, kernel)
+            cached = _CachedKernel([p.detach().clone() for p in parameters], made_for, lags, kernel)
             self._cached = cached
         return self._first_lags(cached.kernel, lags)
 
     def _lags_kept(self, length: int) -> int:
-        in_graph = torch.compiler.is_compiling()
-        # A graph must not depend on a parameter's value: no cut by a learned rate.
-        limit = self.max_lags if in_graph and self.decay.mode == "learned" else self._lags_limit()
-        if limit is None:
-            return length
-        return min(length, limit) if _is_static(length) else limit  # the product ignores lags past the length
+        bounds = [b for b in (self._bandwidth_lags(), self.max_lags) if b is not None]
+        for bound in bounds:
+            length = torch.sym_min(length, bound)  # min(), for a length that a graph leaves open too
+        return length
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-    def _lags_limit(self) -> int | None:
-        """The lags that sequences of any length can use, or None. A graph takes it as a number, never as a formula."""
-        bounds = [b for b in (self.bandwidth().lags, self.max_lags) if b is not None]
-        return min(bounds) if bounds else None
+    def _bandwidth_lags(self) -> int | None:
+        if self.decay.mode != "learned":
+            return self._fixed_bandwidth
+        if torch.compiler.is_compiling():
+            return None  # a graph must not depend on a parameter's value: no cut
+        return self.bandwidth().lags
 
     def _first_lags(self, kernel: Tensor, lags: int) -> Tensor:
         """Of a kernel with at least that many lags, those below `lags` in each direction."""
@@ -169,7 +193,8 @@ class ToeplitzOperator(nn.Module):
         return kernel[zero if self.causal else zero - lags + 1 : zero + lags]
 
     def _compute_kernel(self, length: int, lags: int) -> Tensor:
-        parameter = next(self.parameters())
+        parameter = self.rpe.output.weight if self.rpe is not None else self.free
+        assert parameter is not None
         dtype = compute_dtype(parameter)
         lag = torch.arange(0 if self.causal else 1 - lags, lags, device=parameter.device)
         if self.rpe is not None:
@@ -185,7 +210,8 @@ class ToeplitzOperator(nn.Module):
         """Only where nothing is recorded or traced, and for parameters that are the module's own."""
         if self.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
             return False
-        return all(isinstance(p, nn.Parameter) and not p.is_meta for p in self.parameters())
+        parameters = list(self.parameters())  # none in a replica of DataParallel
+        return bool(parameters) and all(isinstance(p, nn.Parameter) and not p.is_meta for p in parameters)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cached": None}  # not worth copying or pickling
@@ -196,15 +222,6 @@ class ToeplitzOperator(nn.Module):
         if self.max_lags is not None:
             text += f"max_lags={self.max_lags}, "
         return text + f"bandwidth_tolerance={self.bandwidth_tolerance:g}, backend={self.backend}"
-
-
-def _is_static(length: int) -> bool:
-    """False for a length that torch.compile or torch.export keeps symbolic."""
-    if not torch.compiler.is_compiling():
-        return True
-    from torch.fx.experimental.symbolic_shapes import has_static_value  # slow to import, needed only here
-
-    return has_static_value(length)
 
 
 def _same(old: Tensor, new: Tensor) -> bool:
@@ -239,6 +256,10 @@ class ToeplitzOperator2d(nn.Module):
         """x (..., h, w, channels), mask (..., h, w) -> (..., h, w, channels). Padded cells contribute nothing."""
         check_sequence("x", x, self.channels, axes="height, width")
         if mask is not None:
+            if self.height.depends_on_length:
+                raise ValueError(
+                    'a mask of a grid needs rpe_input="integer" or "sincos"; "normalized" has one size only'
+                )
             x = zero_padding(x, check_mask(mask, x))
         if self.form == "sum":
             return self._along_height(x) + self.width(x)

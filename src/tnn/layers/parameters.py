@@ -15,7 +15,12 @@ class ParameterCount(NamedTuple):
 
 
 def count_parameters(module: nn.Module) -> ParameterCount:
-    """Count the parameters of any module; the sum of both numbers is what the paper prints for language models."""
+    """Count the parameters of any module; the sum of both numbers is what the paper prints for language models.
+
+    >>> from tnn.layers import ToeplitzOperator, count_parameters
+    >>> count_parameters(ToeplitzOperator(channels=16, rpe_size=8, rpe_num_layers=1))
+    ParameterCount(trained=232, fixed_decay=16)
+    """
     operators = [m for m in module.modules() if isinstance(m, ToeplitzOperator)]
     return ParameterCount(
         trained=sum(p.numel() for p in module.parameters()),

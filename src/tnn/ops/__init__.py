@@ -4,9 +4,11 @@ from tnn.ops.bandwidth import Bandwidth, effective_bandwidth
 from tnn.ops.builders import from_conv1d, from_state_space
 from tnn.ops.dense import toeplitz_matrix
 from tnn.ops.matmul import toeplitz_matmul
+from tnn.ops.product import backends
 
 __all__ = [
     "Bandwidth",
+    "backends",
     "effective_bandwidth",
     "from_conv1d",
     "from_state_space",

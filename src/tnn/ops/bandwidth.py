@@ -37,7 +37,8 @@ def effective_bandwidth(decay: float, tolerance: float = 1e-6, *, causal: bool =
     def tail(lags: int) -> float:
         return sides * decay**lags / (1 - decay)
 
-    lags = max(1, math.ceil(math.log(tolerance * (1 - decay) / sides) / math.log(decay)))
-    if tail(lags) > tolerance:  # the logarithms rounded the wrong way
+    log_share = math.log(tolerance) + math.log(1 - decay) - math.log(sides)
+    lags = max(1, math.ceil(log_share / math.log(decay)))
+    while tail(lags) > tolerance:  # the logarithms rounded the wrong way
         lags += 1
     return Bandwidth(lags, tail(lags))

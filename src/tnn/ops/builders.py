@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tnn._checks import check_float, check_positive
+from tnn._precision import compute_dtype
 
 
 def from_conv1d(weight: Tensor, *, causal: bool = False) -> Tensor:
@@ -39,7 +40,8 @@ def from_conv1d(weight: Tensor, *, causal: bool = False) -> Tensor:
 def from_state_space(A: Tensor, B: Tensor, C: Tensor, length: int) -> Tensor:
     """Causal coefficients k_i = C A^i B, i < length, of u_i = A u_{i-1} + B x_i, y_i = C u_i; shape (length, d).
 
-    A (d, h, h), B (d, h, 1), C (d, 1, h): one system per channel. Without the leading axis: one channel.
+    A (d, h, h), B (d, h, 1), C (d, 1, h): one system per channel. Without the leading axis: one channel. Computed, and
+    returned, in float32 at least.
 
     >>> import torch
     >>> from tnn.ops import from_state_space
@@ -57,6 +59,12 @@ def from_state_space(A: Tensor, B: Tensor, C: Tensor, length: int) -> Tensor:
             "A, B, C must end in (h, h), (h, 1), (1, h) for one state size h; "
             f"got {tuple(A.shape)}, {tuple(B.shape)}, {tuple(C.shape)}"
         )
+    if len({A.shape[:-2], B.shape[:-2], C.shape[:-2]}) > 1:
+        counts = ", ".join(str(m.shape[0] if m.ndim == 3 else "none") for m in (A, B, C))
+        raise ValueError(f"A, B, C must have the same number of channels; got {counts}")
+    if len({A.device, B.device, C.device}) > 1:
+        raise ValueError(f"A, B, C must share a device; got {A.device}, {B.device}, {C.device}")
+    A, B, C = (m.to(compute_dtype(A, B, C)) for m in (A, B, C))
     # Columns A^i B by doubling: [B, AB, ..., A^{m-1}B] and A^m give the next m columns at once.
     columns, power = B, A  # (..., h, m), A^m
     while columns.shape[-1] < length:

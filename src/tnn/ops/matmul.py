@@ -1,5 +1,6 @@
 """The one public product."""
 
+import torch
 from torch import Tensor
 
 from tnn._checks import check_choice, check_sequence
@@ -15,14 +16,15 @@ def toeplitz_matmul(x: Tensor, coefficients: Tensor, *, causal: bool = False, ba
     -(w-1) .. w-1. Missing lags are zero, lags past n - 1 are ignored. Differentiable in both arguments, any number of
     times. float16 and bfloat16 are computed in float32, float64 in float64; the result has the dtype of `x`.
 
-    `backend`: "dense" (the matrix itself, O(n^2)), "fft" (O(n log n)), "banded" (overlap-save, linear in n), or
-    "auto", which takes what was measured to be fastest, a depthwise convolution for a handful of lags included.
+    `backend`: "dense" (the matrix itself, O(n^2)), "fft" (O(n log n)), "banded" (overlap-save, linear in n), "native"
+    (overlap-save in C++, float32 on CPU; what it does not serve is left to the others), or "auto", which takes what was
+    measured to be fastest. `tnn.ops.backends()` tells which are available here.
 
     >>> import torch
     >>> from tnn.ops import toeplitz_matmul
     >>> x = torch.tensor([[1.0], [2.0], [3.0]])                                # n = 3, d = 1
     >>> moving_sum = torch.tensor([[1.0], [1.0]])                              # lags 0 and 1
-    >>> toeplitz_matmul(x, moving_sum, causal=True).T
+    >>> toeplitz_matmul(x, moving_sum, causal=True, backend="dense").T
     tensor([[1., 3., 5.]])
     """
     check_coefficients(coefficients, causal)
@@ -30,5 +32,7 @@ def toeplitz_matmul(x: Tensor, coefficients: Tensor, *, causal: bool = False, ba
     check_choice("backend", backend, BACKENDS)
     if x.device != coefficients.device:
         raise ValueError(f"x and coefficients must share a device; got {x.device} and {coefficients.device}")
+    if any(torch.autograd.forward_ad.unpack_dual(t).tangent is not None for t in (x, coefficients)):
+        raise NotImplementedError("toeplitz_matmul has no forward-mode derivative; use reverse mode (backward, grad)")
     dtype = compute_dtype(x, coefficients)
     return convolve(x.to(dtype), coefficients.to(dtype), future_of(coefficients, causal), backend).to(x.dtype)

@@ -8,18 +8,18 @@ of any order come from the two formulas below. To torch.compile and torch.export
 length, and the choice of FFT length and backend is made when it runs.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tnn._precision import no_autocast
-from tnn.ops import banded, dense, direct, fft
+from tnn.ops import banded, dense, direct, fft, native
 from tnn.ops.tiles import tiles
 
-MODULES = {"dense": dense, "fft": fft, "banded": banded}
+MODULES = {"dense": dense, "fft": fft, "banded": banded, "native": native}
 BACKENDS = ("auto", *MODULES)
-
 DIRECT_MAX_LAGS = 64
 
 
@@ -29,8 +29,10 @@ def convolve(x: Tensor, kernel: Tensor, future: int, backend: str) -> Tensor:
         return torch.zeros_like(x)
     n, d = x.shape[-2:]
     past, future, kernel = _within(n, kernel, future)
-    module = _fastest(x, past + 1 + future) if backend == "auto" else MODULES[backend]
     rows = x.reshape(-1, n, d)
+    module = _choose(backend, rows, past + 1 + future, _fastest)
+    if module is native:
+        return native.convolve(rows, kernel, future).reshape(x.shape)
     y = x.new_empty(rows.shape)
     with no_autocast(x.device):
         for row, channel in tiles(rows):
@@ -45,8 +47,11 @@ def correlate(x: Tensor, g: Tensor, lags: int, future: int, backend: str) -> Ten
         return c
     n, d = x.shape[-2:]
     past, ahead, found = _within(n, c, future)  # found is a view of c: the lags that n positions have
-    module = _fastest_gradient(x, past + 1 + ahead) if backend == "auto" else MODULES[backend]
     rows, g = x.reshape(-1, n, d), g.reshape(-1, n, d)
+    module = _choose(backend, rows, past + 1 + ahead, _fastest_gradient)
+    if module is native:
+        found.copy_(native.correlate(rows, g, past + 1 + ahead, ahead))
+        return c
     with no_autocast(x.device):
         for row, channel in tiles(rows):
             at = (row, slice(None), channel)
@@ -61,17 +66,37 @@ def _within(n: int, kernel: Tensor, future: int) -> tuple[int, int, Tensor]:
     return past, ahead, kernel[future - ahead : future + past + 1]
 
 
+def _choose(backend: str, x: Tensor, lags: int, fastest: Callable[[Tensor, int], Any]) -> Any:
+    if backend == "auto" or (backend == "native" and not native.serves(x, lags)):
+        return fastest(x, lags)
+    return MODULES[backend]
+
+
 # The choices of "auto", from the crossovers that benchmarks/crossovers.py measures (results/crossovers.md).
 
 
 def _fastest(x: Tensor, lags: int) -> Any:
+    if native.serves(x, lags):
+        return native
     if x.device.type == "cpu" and lags <= DIRECT_MAX_LAGS:
         return direct
     return banded if lags < x.shape[-2] else fft
 
 
 def _fastest_gradient(x: Tensor, lags: int) -> Any:
+    if native.serves(x, lags):
+        return native
     return banded if 16 * lags <= x.shape[-2] else fft
+
+
+def backends() -> dict[str, str]:
+    """Every backend of `toeplitz_matmul`, and whether it is available here or why not.
+
+    >>> from tnn.ops import backends
+    >>> backends()["fft"]
+    'available'
+    """
+    return {name: native.load()[1] if name == "native" else "available" for name in MODULES}
 
 
 @convolve.register_fake

@@ -1,0 +1,313 @@
+// The transform and the two operations for vectors of TNN_LANES channels; included once per instruction set.
+//
+// A frame of N = 2M real inputs is a polynomial a(X) of degree below N. With X^M = i it becomes one of degree below M
+// with complex coefficients, a_j + i a_{M+j}: the product of two such polynomials modulo X^M - i holds, in its real and
+// imaginary parts, their real product modulo X^N + 1. So one complex transform of length M serves N real inputs, no two
+// blocks or rows share a transform, and what wraps around only spoils the first lags - 1 results of a frame.
+//
+// The transform divides X^m - c into four factors X^{m/4} - s, where s runs through the fourth roots of c: r, -r, ir, -ir.
+// The remainders are sums of four coefficients weighted with 1, s, s^2, s^3. A node of the tree has the same weights for all
+// its coefficients, and its subtree is finished before the next one is begun, so all but the upper levels run in the first-
+// level cache. The order of the leaves never matters: they are multiplied, and the same tree is climbed again.
+//
+// Nothing here may come from a library header: a function compiled for one instruction set must not be shared.
+
+#include "kernel.h"
+
+namespace {
+
+using tnn::Frames;
+using tnn::Tile;
+
+constexpr int lanes = TNN_LANES;
+typedef float Vector __attribute__((vector_size(lanes * sizeof(float))));
+typedef float Unaligned __attribute__((vector_size(lanes * sizeof(float)), aligned(4), may_alias));
+
+struct Complex {
+    Vector re, im;
+};
+
+inline Complex operator+(Complex a, Complex b) { return {a.re + b.re, a.im + b.im}; }
+inline Complex operator-(Complex a, Complex b) { return {a.re - b.re, a.im - b.im}; }
+inline Complex operator*(Complex a, Complex b) { return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; }
+inline Complex times_i(Complex a) { return {-a.im, a.re}; }
+
+// Weights of a node: r, r^2, r^3.
+struct Weights {
+    const float *w;
+    Complex turn(Complex a, int power) const {
+        const float re = w[2 * power - 2], im = w[2 * power - 1];
+        return {a.re * re - a.im * im, a.re * im + a.im * re};
+    }
+    Complex turn_back(Complex a, int power) const {
+        const float re = w[2 * power - 2], im = w[2 * power - 1];
+        return {a.re * re + a.im * im, a.im * re - a.re * im};
+    }
+};
+
+// The weights of all nodes, level by level: 4^level of them, six floats each.
+inline Weights weights_of(const float *twiddles, int level, int64_t node) {
+    const int64_t before = ((int64_t(1) << (2 * level)) - 1) / 3;
+    return {twiddles + 6 * (before + node)};
+}
+
+inline void split4(Complex &a, Complex &b, Complex &c, Complex &d, Weights w) {
+    const Complex tb = w.turn(b, 1), tc = w.turn(c, 2), td = w.turn(d, 3);
+    const Complex even = a + tc, odd = tb + td, even_i = a - tc, odd_i = times_i(tb - td);
+    a = even + odd;
+    b = even - odd;
+    c = even_i + odd_i;
+    d = even_i - odd_i;
+}
+
+inline void merge4(Complex &a, Complex &b, Complex &c, Complex &d, Weights w) {
+    const Complex even = a + b, odd = a - b, even_i = c + d, odd_i = times_i(c - d);
+    a = even + even_i;
+    b = w.turn_back(odd - odd_i, 1);
+    c = w.turn_back(even - even_i, 2);
+    d = w.turn_back(odd + odd_i, 3);
+}
+
+// X^2 - c has the roots +-r^2.
+inline void split2(Complex &a, Complex &b, Weights w) {
+    const Complex turned = w.turn(b, 2);
+    b = a - turned;
+    a = a + turned;
+}
+
+inline void merge2(Complex &a, Complex &b, Weights w) {
+    const Complex difference = a - b;
+    a = a + b;
+    b = w.turn_back(difference, 2);
+}
+
+// Remainders modulo X - s for every root s of X^m - c, m = 2^log2.
+template <int log2>
+void forward(Complex *a, const float *twiddles, int level, int64_t node) {
+    const Weights w = weights_of(twiddles, level, node);
+    if constexpr (log2 == 1) {
+        split2(a[0], a[1], w);
+    } else {
+        constexpr int64_t quarter = int64_t(1) << (log2 - 2);
+        for (int64_t j = 0; j < quarter; j++) split4(a[j], a[j + quarter], a[j + 2 * quarter], a[j + 3 * quarter], w);
+        if constexpr (log2 > 2)
+            for (int64_t child = 0; child < 4; child++)
+                forward<log2 - 2>(a + child * quarter, twiddles, level + 1, 4 * node + child);
+    }
+}
+
+// The way back, times 2^log2.
+template <int log2>
+void inverse(Complex *a, const float *twiddles, int level, int64_t node) {
+    const Weights w = weights_of(twiddles, level, node);
+    if constexpr (log2 == 1) {
+        merge2(a[0], a[1], w);
+    } else {
+        constexpr int64_t quarter = int64_t(1) << (log2 - 2);
+        if constexpr (log2 > 2)
+            for (int64_t child = 0; child < 4; child++)
+                inverse<log2 - 2>(a + child * quarter, twiddles, level + 1, 4 * node + child);
+        for (int64_t j = 0; j < quarter; j++) merge4(a[j], a[j + quarter], a[j + 2 * quarter], a[j + 3 * quarter], w);
+    }
+}
+
+// Down, times the kernel's remainders, and up again; the leaves never leave the registers.
+template <int log2>
+void multiply(Complex *a, const Complex *k, const float *twiddles, int level, int64_t node) {
+    const Weights w = weights_of(twiddles, level, node);
+    if constexpr (log2 == 1) {
+        Complex a0 = a[0], a1 = a[1];
+        split2(a0, a1, w);
+        a0 = a0 * k[0];
+        a1 = a1 * k[1];
+        merge2(a0, a1, w);
+        a[0] = a0;
+        a[1] = a1;
+    } else if constexpr (log2 == 2) {
+        Complex a0 = a[0], a1 = a[1], a2 = a[2], a3 = a[3];
+        split4(a0, a1, a2, a3, w);
+        a0 = a0 * k[0];
+        a1 = a1 * k[1];
+        a2 = a2 * k[2];
+        a3 = a3 * k[3];
+        merge4(a0, a1, a2, a3, w);
+        a[0] = a0;
+        a[1] = a1;
+        a[2] = a2;
+        a[3] = a3;
+    } else {
+        constexpr int64_t quarter = int64_t(1) << (log2 - 2);
+        for (int64_t j = 0; j < quarter; j++) split4(a[j], a[j + quarter], a[j + 2 * quarter], a[j + 3 * quarter], w);
+        for (int64_t child = 0; child < 4; child++)
+            multiply<log2 - 2>(a + child * quarter, k + child * quarter, twiddles, level + 1, 4 * node + child);
+        for (int64_t j = 0; j < quarter; j++) merge4(a[j], a[j + quarter], a[j + 2 * quarter], a[j + 3 * quarter], w);
+    }
+}
+
+// One vector of channels of one row. Positions outside `begin` .. `end`-1 read as zero and are not written.
+struct Column {
+    float *data;
+    int64_t stride, begin, end;
+    int channels;
+
+    bool holds(int64_t position) const { return position >= begin && position < end; }
+
+    Vector load(int64_t position) const {
+        Vector v = {};
+        if (!holds(position)) return v;
+        const float *p = data + position * stride;
+        if (channels == lanes) return *reinterpret_cast<const Unaligned *>(p);
+        for (int c = 0; c < channels; c++) v[c] = p[c];
+        return v;
+    }
+
+    void store(int64_t position, Vector v) const {
+        if (!holds(position)) return;
+        float *p = data + position * stride;
+        if (channels == lanes) *reinterpret_cast<Unaligned *>(p) = v;
+        else
+            for (int c = 0; c < channels; c++) p[c] = v[c];
+    }
+};
+
+// A frame of a column: its point j is position start + j of the column and, as the imaginary part, start + half + j.
+struct Frame {
+    Column column;
+    int64_t start, half;
+
+    Complex load(int64_t j) const { return {column.load(start + j), column.load(start + half + j)}; }
+    void store(int64_t j, Complex a) const {
+        column.store(start + j, a.re);
+        column.store(start + half + j, a.im);
+    }
+};
+
+template <int log2>
+void load_forward(Complex *a, const Frame &frame, const float *twiddles) {
+    constexpr int64_t quarter = int64_t(1) << (log2 - 2);
+    const Weights w = weights_of(twiddles, 0, 0);
+    for (int64_t j = 0; j < quarter; j++) {
+        Complex a0 = frame.load(j), a1 = frame.load(j + quarter);
+        Complex a2 = frame.load(j + 2 * quarter), a3 = frame.load(j + 3 * quarter);
+        split4(a0, a1, a2, a3, w);
+        a[j] = a0;
+        a[j + quarter] = a1;
+        a[j + 2 * quarter] = a2;
+        a[j + 3 * quarter] = a3;
+    }
+}
+
+template <int log2>
+void store_inverse(const Complex *a, const Frame &frame, const float *twiddles) {
+    constexpr int64_t quarter = int64_t(1) << (log2 - 2);
+    const Weights w = weights_of(twiddles, 0, 0);
+    for (int64_t j = 0; j < quarter; j++) {
+        Complex a0 = a[j], a1 = a[j + quarter], a2 = a[j + 2 * quarter], a3 = a[j + 3 * quarter];
+        merge4(a0, a1, a2, a3, w);
+        frame.store(j, a0);
+        frame.store(j + quarter, a1);
+        frame.store(j + 2 * quarter, a2);
+        frame.store(j + 3 * quarter, a3);
+    }
+}
+
+// The first level reads its inputs where they are; the levels below it are children 0 .. 3 of the root.
+template <int log2>
+void transform(Complex *a, const Frame &frame, const float *twiddles) {
+    load_forward<log2>(a, frame, twiddles);
+    if constexpr (log2 > 2)
+        for (int64_t child = 0; child < 4; child++)
+            forward<log2 - 2>(a + (child << (log2 - 2)), twiddles, 1, child);
+}
+
+struct Block {
+    int64_t row, start;
+};
+
+inline Block block_of(const Frames &frames, int64_t index) {
+    return {index / frames.blocks, index % frames.blocks * frames.block};
+}
+
+inline Column column_of(tnn_sequence s, const Tile &tile, int64_t row, int64_t begin, int64_t end) {
+    return {s.data + row * s.row_stride + tile.channel, s.position_stride, begin, end, int(tile.channels)};
+}
+
+template <int log2>
+void convolve(const tnn_problem &problem, const Frames &frames, const Tile &tile, const float *twiddles, tnn_sequence x,
+              const float *k, tnn_sequence y, float *scratch) {
+    constexpr int64_t half = int64_t(1) << log2;
+    Complex *a = reinterpret_cast<Complex *>(scratch), *spectrum = a + half;
+    const int64_t wrapped = problem.lags - 1, past = wrapped - problem.future;
+
+    const Column coefficients = {const_cast<float *>(k) + tile.channel, problem.d, 0, problem.lags, int(tile.channels)};
+    transform<log2>(spectrum, {coefficients, 0, half}, twiddles);
+    const float scale = 1.0f / float(half);  // the way back multiplies by half
+    for (int64_t j = 0; j < half; j++) {
+        spectrum[j].re *= scale;
+        spectrum[j].im *= scale;
+    }
+    for (int64_t index = tile.first; index < tile.last; index++) {
+        const Block block = block_of(frames, index);
+        const int64_t end = block.start + frames.block < problem.n ? block.start + frames.block : problem.n;
+        const Frame in = {column_of(x, tile, block.row, 0, problem.n), block.start - past, half};
+        const Frame out = {column_of(y, tile, block.row, block.start, end), block.start - wrapped, half};
+        if constexpr (log2 == 2) {
+            for (int64_t j = 0; j < half; j++) a[j] = in.load(j);
+            multiply<log2>(a, spectrum, twiddles, 0, 0);
+            for (int64_t j = 0; j < half; j++) out.store(j, a[j]);
+        } else {
+            load_forward<log2>(a, in, twiddles);
+            for (int64_t child = 0; child < 4; child++) {
+                const int64_t at = child << (log2 - 2);
+                multiply<log2 - 2>(a + at, spectrum + at, twiddles, 1, child);
+            }
+            store_inverse<log2>(a, out, twiddles);
+        }
+    }
+}
+
+template <int log2>
+void correlate(const tnn_problem &problem, const Frames &frames, const Tile &tile, const float *twiddles, tnn_sequence x,
+               tnn_sequence y, float *g, float *scratch) {
+    constexpr int64_t half = int64_t(1) << log2;
+    Complex *a = reinterpret_cast<Complex *>(scratch), *b = a + half, *sum = b + half;
+    const int64_t wrapped = problem.lags - 1, past = wrapped - problem.future;
+
+    for (int64_t j = 0; j < half; j++) sum[j] = Complex{};
+    for (int64_t index = tile.first; index < tile.last; index++) {
+        const Block block = block_of(frames, index);
+        const int64_t end = block.start + frames.block < problem.n ? block.start + frames.block : problem.n;
+        transform<log2>(a, {column_of(x, tile, block.row, 0, problem.n), block.start - past, half}, twiddles);
+        transform<log2>(b, {column_of(y, tile, block.row, block.start, end), block.start - wrapped, half}, twiddles);
+        for (int64_t j = 0; j < half; j++) {
+            sum[j].re += a[j].re * b[j].re + a[j].im * b[j].im;  // conj(a) b
+            sum[j].im += a[j].re * b[j].im - a[j].im * b[j].re;
+        }
+    }
+    inverse<log2>(sum, twiddles, 0, 0);
+    const Frame out = {{g + tile.channel, problem.d, 0, problem.lags, int(tile.channels)}, 0, half};
+    const float scale = 1.0f / float(half);
+    for (int64_t j = 0; j < half; j++) out.store(j, {sum[j].re * scale, sum[j].im * scale});
+}
+
+// From the length that is known when the program runs to the one that is known when it is compiled.
+template <int log2 = tnn::min_log2_half>
+void convolve_any(const tnn_problem &problem, const Frames &frames, const Tile &tile, const float *twiddles,
+                  tnn_sequence x, const float *k, tnn_sequence y, float *scratch) {
+    if (frames.log2_half == log2) convolve<log2>(problem, frames, tile, twiddles, x, k, y, scratch);
+    else if constexpr (log2 < tnn::max_log2_half)
+        convolve_any<log2 + 1>(problem, frames, tile, twiddles, x, k, y, scratch);
+}
+
+template <int log2 = tnn::min_log2_half>
+void correlate_any(const tnn_problem &problem, const Frames &frames, const Tile &tile, const float *twiddles,
+                   tnn_sequence x, tnn_sequence y, float *g, float *scratch) {
+    if (frames.log2_half == log2) correlate<log2>(problem, frames, tile, twiddles, x, y, g, scratch);
+    else if constexpr (log2 < tnn::max_log2_half)
+        correlate_any<log2 + 1>(problem, frames, tile, twiddles, x, y, g, scratch);
+}
+
+}  // namespace
+
+#define TNN_KERNEL(name) \
+    const tnn::Kernel tnn::name##_kernel = {#name, lanes, 2, 3, convolve_any<>, correlate_any<>};

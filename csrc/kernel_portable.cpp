@@ -1,0 +1,3 @@
+#define TNN_LANES 4
+#include "kernel.inl"
+TNN_KERNEL(portable)

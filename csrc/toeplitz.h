@@ -1,0 +1,42 @@
+// The Toeplitz product and the gradient of its coefficients, with a C interface: raw pointers and strides, no torch.
+//
+//   convolve:   y[b, i, c] = sum_m k[m, c] x[b, i - (m - future), c]
+//   correlate:  g[m, c]    = sum over b and i of y[b, i, c] x[b, i - (m - future), c]
+//
+// b < rows, i < n, c < d, m < lags <= 2n - 1, 0 <= future < lags. Channels are contiguous, the other axes have any
+// stride, counted in floats. Inputs outside 0 .. n-1 are zero.
+
+#ifndef TNN_TOEPLITZ_H
+#define TNN_TOEPLITZ_H
+
+#include <stdint.h>
+
+#define TNN_EXPORT __attribute__((visibility("default")))
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    int64_t rows, n, d, lags, future;
+} tnn_problem;
+
+typedef struct {
+    float *data;
+    int64_t row_stride, position_stride;
+} tnn_sequence;
+
+enum { TNN_OK = 0, TNN_OUT_OF_MEMORY = 1, TNN_TOO_LONG = 2 };
+
+// k is (lags, d), contiguous. Each returns TNN_OK or says what failed; then the output holds nothing of use.
+TNN_EXPORT int tnn_convolve(const tnn_problem *problem, tnn_sequence x, const float *k, tnn_sequence y, int threads);
+TNN_EXPORT int tnn_correlate(const tnn_problem *problem, tnn_sequence x, tnn_sequence y, float *g, int threads);
+
+// The instruction set in use: "avx512", "avx2" or "portable". The environment variable TNN_NATIVE_ISA asks for one;
+// it is granted if this processor has it.
+TNN_EXPORT const char *tnn_instruction_set(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
