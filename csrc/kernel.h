@@ -7,7 +7,11 @@
 
 namespace tnn {
 
-// One task: `channels` channels from `channel` on (one vector of them, or less), all blocks of rows first .. last-1.
+// Channels that are read together: whole cache lines, and a whole number of vectors of every instruction set.
+constexpr int tile_channels = 16;
+
+// Work for one call: `channels` channels from `channel` on, at most tile_channels, and the blocks first .. last-1, which
+// are counted row by row.
 struct Tile {
     int64_t channel, channels, first, last;
 };
@@ -20,9 +24,6 @@ struct Frames {
 
 struct Kernel {
     const char *name;
-    int lanes;            // channels in a vector
-    int convolve_points;  // scratch, in complex vectors per point of half a frame
-    int correlate_points;
     void (*convolve)(const tnn_problem &, const Frames &, const Tile &, const float *twiddles, tnn_sequence x,
                      const float *k, tnn_sequence y, float *scratch);
     void (*correlate)(const tnn_problem &, const Frames &, const Tile &, const float *twiddles, tnn_sequence x,
@@ -34,6 +35,11 @@ extern const Kernel avx2_kernel;
 extern const Kernel avx512_kernel;
 
 constexpr int min_log2_half = 2, max_log2_half = 17;
+
+// Floats of scratch for a call: complex numbers for every point of a frame, two such sets for convolve, three for correlate.
+inline int64_t scratch_floats(const Frames &frames, int sets) {
+    return int64_t(sets) * 2 * tile_channels << frames.log2_half;
+}
 
 }  // namespace tnn
 #endif

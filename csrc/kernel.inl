@@ -14,6 +14,9 @@
 
 #include "kernel.h"
 
+// Left to itself the compiler calls these, and passes vectors through memory.
+#define INLINE inline __attribute__((always_inline))
+
 namespace {
 
 using tnn::Frames;
@@ -27,31 +30,31 @@ struct Complex {
     Vector re, im;
 };
 
-inline Complex operator+(Complex a, Complex b) { return {a.re + b.re, a.im + b.im}; }
-inline Complex operator-(Complex a, Complex b) { return {a.re - b.re, a.im - b.im}; }
-inline Complex operator*(Complex a, Complex b) { return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; }
-inline Complex times_i(Complex a) { return {-a.im, a.re}; }
+INLINE Complex operator+(Complex a, Complex b) { return {a.re + b.re, a.im + b.im}; }
+INLINE Complex operator-(Complex a, Complex b) { return {a.re - b.re, a.im - b.im}; }
+INLINE Complex operator*(Complex a, Complex b) { return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; }
+INLINE Complex times_i(Complex a) { return {-a.im, a.re}; }
 
 // Weights of a node: r, r^2, r^3.
 struct Weights {
     const float *w;
-    Complex turn(Complex a, int power) const {
+    INLINE Complex turn(Complex a, int power) const {
         const float re = w[2 * power - 2], im = w[2 * power - 1];
         return {a.re * re - a.im * im, a.re * im + a.im * re};
     }
-    Complex turn_back(Complex a, int power) const {
+    INLINE Complex turn_back(Complex a, int power) const {
         const float re = w[2 * power - 2], im = w[2 * power - 1];
         return {a.re * re + a.im * im, a.im * re - a.re * im};
     }
 };
 
 // The weights of all nodes, level by level: 4^level of them, six floats each.
-inline Weights weights_of(const float *twiddles, int level, int64_t node) {
+INLINE Weights weights_of(const float *twiddles, int level, int64_t node) {
     const int64_t before = ((int64_t(1) << (2 * level)) - 1) / 3;
     return {twiddles + 6 * (before + node)};
 }
 
-inline void split4(Complex &a, Complex &b, Complex &c, Complex &d, Weights w) {
+INLINE void split4(Complex &a, Complex &b, Complex &c, Complex &d, Weights w) {
     const Complex tb = w.turn(b, 1), tc = w.turn(c, 2), td = w.turn(d, 3);
     const Complex even = a + tc, odd = tb + td, even_i = a - tc, odd_i = times_i(tb - td);
     a = even + odd;
@@ -60,7 +63,7 @@ inline void split4(Complex &a, Complex &b, Complex &c, Complex &d, Weights w) {
     d = even_i - odd_i;
 }
 
-inline void merge4(Complex &a, Complex &b, Complex &c, Complex &d, Weights w) {
+INLINE void merge4(Complex &a, Complex &b, Complex &c, Complex &d, Weights w) {
     const Complex even = a + b, odd = a - b, even_i = c + d, odd_i = times_i(c - d);
     a = even + even_i;
     b = w.turn_back(odd - odd_i, 1);
@@ -69,13 +72,13 @@ inline void merge4(Complex &a, Complex &b, Complex &c, Complex &d, Weights w) {
 }
 
 // X^2 - c has the roots +-r^2.
-inline void split2(Complex &a, Complex &b, Weights w) {
+INLINE void split2(Complex &a, Complex &b, Weights w) {
     const Complex turned = w.turn(b, 2);
     b = a - turned;
     a = a + turned;
 }
 
-inline void merge2(Complex &a, Complex &b, Weights w) {
+INLINE void merge2(Complex &a, Complex &b, Weights w) {
     const Complex difference = a - b;
     a = a + b;
     b = w.turn_back(difference, 2);
@@ -115,7 +118,9 @@ void inverse(Complex *a, const float *twiddles, int level, int64_t node) {
 template <int log2>
 void multiply(Complex *a, const Complex *k, const float *twiddles, int level, int64_t node) {
     const Weights w = weights_of(twiddles, level, node);
-    if constexpr (log2 == 1) {
+    if constexpr (log2 == 0) {
+        a[0] = a[0] * k[0];
+    } else if constexpr (log2 == 1) {
         Complex a0 = a[0], a1 = a[1];
         split2(a0, a1, w);
         a0 = a0 * k[0];
@@ -144,150 +149,192 @@ void multiply(Complex *a, const Complex *k, const float *twiddles, int level, in
     }
 }
 
-// One vector of channels of one row. Positions outside `begin` .. `end`-1 read as zero and are not written.
-struct Column {
+// The channels of a tile are read and written together, a whole cache line or more at every position, and then transformed
+// vector by vector: the rows of x are far apart, and a line that is fetched twice is waited for twice.
+constexpr int vectors = tnn::tile_channels / lanes;
+
+// The channels of a tile in one row. Positions outside `begin` .. `end`-1 read as zero and are not written.
+struct Columns {
     float *data;
     int64_t stride, begin, end;
     int channels;
 
-    bool holds(int64_t position) const { return position >= begin && position < end; }
+    INLINE bool holds(int64_t position) const { return position >= begin && position < end; }
 
-    Vector load(int64_t position) const {
-        Vector v = {};
-        if (!holds(position)) return v;
+    INLINE void prefetch(int64_t position) const {
+        if (!holds(position)) return;
         const float *p = data + position * stride;
-        if (channels == lanes) return *reinterpret_cast<const Unaligned *>(p);
-        for (int c = 0; c < channels; c++) v[c] = p[c];
-        return v;
+        for (int c = 0; c < tnn::tile_channels; c += 16) __builtin_prefetch(p + c);
     }
 
-    void store(int64_t position, Vector v) const {
+    INLINE Vector load(int64_t position, int v) const {
+        Vector result = {};
+        if (!holds(position)) return result;
+        const float *p = data + position * stride + v * lanes;
+        const int left = channels - v * lanes;
+        if (left >= lanes) return *reinterpret_cast<const Unaligned *>(p);
+        for (int c = 0; c < left; c++) result[c] = p[c];
+        return result;
+    }
+
+    INLINE void store(int64_t position, int v, Vector value) const {
         if (!holds(position)) return;
-        float *p = data + position * stride;
-        if (channels == lanes) *reinterpret_cast<Unaligned *>(p) = v;
+        float *p = data + position * stride + v * lanes;
+        const int left = channels - v * lanes;
+        if (left >= lanes) *reinterpret_cast<Unaligned *>(p) = value;
         else
-            for (int c = 0; c < channels; c++) p[c] = v[c];
+            for (int c = 0; c < left; c++) p[c] = value[c];
     }
 };
 
-// A frame of a column: its point j is position start + j of the column and, as the imaginary part, start + half + j.
+// A frame of a tile: its point j is position start + j and, as the imaginary part, start + half + j.
 struct Frame {
-    Column column;
+    Columns columns;
     int64_t start, half;
 
-    Complex load(int64_t j) const { return {column.load(start + j), column.load(start + half + j)}; }
-    void store(int64_t j, Complex a) const {
-        column.store(start + j, a.re);
-        column.store(start + half + j, a.im);
+    INLINE void prefetch(int64_t j) const {
+        columns.prefetch(start + j);
+        columns.prefetch(start + half + j);
+    }
+    INLINE Complex load(int64_t j, int v) const {
+        return {columns.load(start + j, v), columns.load(start + half + j, v)};
+    }
+    INLINE void store(int64_t j, int v, Complex a) const {
+        columns.store(start + j, v, a.re);
+        columns.store(start + half + j, v, a.im);
     }
 };
 
+// How far ahead to prefetch: rows lie on pages of their own, where no hardware looks ahead.
+constexpr int64_t ahead = 4;
+
+// The first level of the transform reads its inputs where they are. Vector v of the tile goes to a + v * half.
 template <int log2>
 void load_forward(Complex *a, const Frame &frame, const float *twiddles) {
-    constexpr int64_t quarter = int64_t(1) << (log2 - 2);
+    constexpr int64_t half = int64_t(1) << log2, quarter = half / 4;
     const Weights w = weights_of(twiddles, 0, 0);
     for (int64_t j = 0; j < quarter; j++) {
-        Complex a0 = frame.load(j), a1 = frame.load(j + quarter);
-        Complex a2 = frame.load(j + 2 * quarter), a3 = frame.load(j + 3 * quarter);
-        split4(a0, a1, a2, a3, w);
-        a[j] = a0;
-        a[j + quarter] = a1;
-        a[j + 2 * quarter] = a2;
-        a[j + 3 * quarter] = a3;
+        for (int part = 0; part < 4; part++) frame.prefetch(j + ahead + part * quarter);
+        for (int v = 0; v < vectors; v++) {
+            Complex a0 = frame.load(j, v), a1 = frame.load(j + quarter, v);
+            Complex a2 = frame.load(j + 2 * quarter, v), a3 = frame.load(j + 3 * quarter, v);
+            split4(a0, a1, a2, a3, w);
+            Complex *to = a + v * half + j;
+            to[0] = a0;
+            to[quarter] = a1;
+            to[2 * quarter] = a2;
+            to[3 * quarter] = a3;
+        }
     }
 }
 
+// The last level of the way back writes its outputs where they belong.
 template <int log2>
 void store_inverse(const Complex *a, const Frame &frame, const float *twiddles) {
-    constexpr int64_t quarter = int64_t(1) << (log2 - 2);
+    constexpr int64_t half = int64_t(1) << log2, quarter = half / 4;
     const Weights w = weights_of(twiddles, 0, 0);
     for (int64_t j = 0; j < quarter; j++) {
-        Complex a0 = a[j], a1 = a[j + quarter], a2 = a[j + 2 * quarter], a3 = a[j + 3 * quarter];
-        merge4(a0, a1, a2, a3, w);
-        frame.store(j, a0);
-        frame.store(j + quarter, a1);
-        frame.store(j + 2 * quarter, a2);
-        frame.store(j + 3 * quarter, a3);
+        for (int part = 0; part < 4; part++) frame.prefetch(j + ahead + part * quarter);
+        for (int v = 0; v < vectors; v++) {
+            const Complex *from = a + v * half + j;
+            Complex a0 = from[0], a1 = from[quarter], a2 = from[2 * quarter], a3 = from[3 * quarter];
+            merge4(a0, a1, a2, a3, w);
+            frame.store(j, v, a0);
+            frame.store(j + quarter, v, a1);
+            frame.store(j + 2 * quarter, v, a2);
+            frame.store(j + 3 * quarter, v, a3);
+        }
     }
 }
 
-// The first level reads its inputs where they are; the levels below it are children 0 .. 3 of the root.
+// Below the first level are children 0 .. 3 of the root.
 template <int log2>
 void transform(Complex *a, const Frame &frame, const float *twiddles) {
     load_forward<log2>(a, frame, twiddles);
     if constexpr (log2 > 2)
-        for (int64_t child = 0; child < 4; child++)
-            forward<log2 - 2>(a + (child << (log2 - 2)), twiddles, 1, child);
+        for (int64_t v = 0; v < vectors; v++)
+            for (int64_t child = 0; child < 4; child++)
+                forward<log2 - 2>(a + (v << log2) + (child << (log2 - 2)), twiddles, 1, child);
+}
+
+template <int log2>
+void transform_back(Complex *a, const Frame &frame, const float *twiddles) {
+    if constexpr (log2 > 2)
+        for (int64_t v = 0; v < vectors; v++)
+            for (int64_t child = 0; child < 4; child++)
+                inverse<log2 - 2>(a + (v << log2) + (child << (log2 - 2)), twiddles, 1, child);
+    store_inverse<log2>(a, frame, twiddles);
 }
 
 struct Block {
-    int64_t row, start;
+    int64_t row, start, end;
 };
 
-inline Block block_of(const Frames &frames, int64_t index) {
-    return {index / frames.blocks, index % frames.blocks * frames.block};
+INLINE Block block_of(const tnn_problem &problem, const Frames &frames, int64_t index) {
+    const int64_t start = index % frames.blocks * frames.block, end = start + frames.block;
+    return {index / frames.blocks, start, end < problem.n ? end : problem.n};
 }
 
-inline Column column_of(tnn_sequence s, const Tile &tile, int64_t row, int64_t begin, int64_t end) {
+INLINE Columns columns_of(tnn_sequence s, const Tile &tile, int64_t row, int64_t begin, int64_t end) {
     return {s.data + row * s.row_stride + tile.channel, s.position_stride, begin, end, int(tile.channels)};
+}
+
+// Coefficients (lags, d) as a sequence.
+INLINE Columns columns_of(const float *k, const tnn_problem &problem, const Tile &tile) {
+    return {const_cast<float *>(k) + tile.channel, problem.d, 0, problem.lags, int(tile.channels)};
 }
 
 template <int log2>
 void convolve(const tnn_problem &problem, const Frames &frames, const Tile &tile, const float *twiddles, tnn_sequence x,
               const float *k, tnn_sequence y, float *scratch) {
-    constexpr int64_t half = int64_t(1) << log2;
-    Complex *a = reinterpret_cast<Complex *>(scratch), *spectrum = a + half;
+    constexpr int64_t half = int64_t(1) << log2, points = vectors * half;
+    Complex *a = reinterpret_cast<Complex *>(scratch), *spectrum = a + points;
     const int64_t wrapped = problem.lags - 1, past = wrapped - problem.future;
 
-    const Column coefficients = {const_cast<float *>(k) + tile.channel, problem.d, 0, problem.lags, int(tile.channels)};
-    transform<log2>(spectrum, {coefficients, 0, half}, twiddles);
+    transform<log2>(spectrum, {columns_of(k, problem, tile), 0, half}, twiddles);
     const float scale = 1.0f / float(half);  // the way back multiplies by half
-    for (int64_t j = 0; j < half; j++) {
+    for (int64_t j = 0; j < points; j++) {
         spectrum[j].re *= scale;
         spectrum[j].im *= scale;
     }
     for (int64_t index = tile.first; index < tile.last; index++) {
-        const Block block = block_of(frames, index);
-        const int64_t end = block.start + frames.block < problem.n ? block.start + frames.block : problem.n;
-        const Frame in = {column_of(x, tile, block.row, 0, problem.n), block.start - past, half};
-        const Frame out = {column_of(y, tile, block.row, block.start, end), block.start - wrapped, half};
-        if constexpr (log2 == 2) {
-            for (int64_t j = 0; j < half; j++) a[j] = in.load(j);
-            multiply<log2>(a, spectrum, twiddles, 0, 0);
-            for (int64_t j = 0; j < half; j++) out.store(j, a[j]);
-        } else {
-            load_forward<log2>(a, in, twiddles);
+        const Block block = block_of(problem, frames, index);
+        load_forward<log2>(a, {columns_of(x, tile, block.row, 0, problem.n), block.start - past, half}, twiddles);
+        for (int64_t v = 0; v < vectors; v++) {
             for (int64_t child = 0; child < 4; child++) {
-                const int64_t at = child << (log2 - 2);
+                const int64_t at = (v << log2) + (child << (log2 - 2));
                 multiply<log2 - 2>(a + at, spectrum + at, twiddles, 1, child);
             }
-            store_inverse<log2>(a, out, twiddles);
         }
+        const Columns out = columns_of(y, tile, block.row, block.start, block.end);
+        store_inverse<log2>(a, {out, block.start - wrapped, half}, twiddles);
     }
 }
 
 template <int log2>
 void correlate(const tnn_problem &problem, const Frames &frames, const Tile &tile, const float *twiddles, tnn_sequence x,
                tnn_sequence y, float *g, float *scratch) {
-    constexpr int64_t half = int64_t(1) << log2;
-    Complex *a = reinterpret_cast<Complex *>(scratch), *b = a + half, *sum = b + half;
+    constexpr int64_t half = int64_t(1) << log2, points = vectors * half;
+    Complex *a = reinterpret_cast<Complex *>(scratch), *b = a + points, *sum = b + points;
     const int64_t wrapped = problem.lags - 1, past = wrapped - problem.future;
 
-    for (int64_t j = 0; j < half; j++) sum[j] = Complex{};
+    for (int64_t j = 0; j < points; j++) sum[j] = Complex{};
     for (int64_t index = tile.first; index < tile.last; index++) {
-        const Block block = block_of(frames, index);
-        const int64_t end = block.start + frames.block < problem.n ? block.start + frames.block : problem.n;
-        transform<log2>(a, {column_of(x, tile, block.row, 0, problem.n), block.start - past, half}, twiddles);
-        transform<log2>(b, {column_of(y, tile, block.row, block.start, end), block.start - wrapped, half}, twiddles);
-        for (int64_t j = 0; j < half; j++) {
+        const Block block = block_of(problem, frames, index);
+        transform<log2>(a, {columns_of(x, tile, block.row, 0, problem.n), block.start - past, half}, twiddles);
+        const Columns outputs = columns_of(y, tile, block.row, block.start, block.end);
+        transform<log2>(b, {outputs, block.start - wrapped, half}, twiddles);
+        for (int64_t j = 0; j < points; j++) {
             sum[j].re += a[j].re * b[j].re + a[j].im * b[j].im;  // conj(a) b
             sum[j].im += a[j].re * b[j].im - a[j].im * b[j].re;
         }
     }
-    inverse<log2>(sum, twiddles, 0, 0);
-    const Frame out = {{g + tile.channel, problem.d, 0, problem.lags, int(tile.channels)}, 0, half};
     const float scale = 1.0f / float(half);
-    for (int64_t j = 0; j < half; j++) out.store(j, {sum[j].re * scale, sum[j].im * scale});
+    for (int64_t j = 0; j < points; j++) {
+        sum[j].re *= scale;
+        sum[j].im *= scale;
+    }
+    transform_back<log2>(sum, {columns_of(g, problem, tile), 0, half}, twiddles);
 }
 
 // From the length that is known when the program runs to the one that is known when it is compiled.
@@ -310,4 +357,4 @@ void correlate_any(const tnn_problem &problem, const Frames &frames, const Tile 
 }  // namespace
 
 #define TNN_KERNEL(name) \
-    const tnn::Kernel tnn::name##_kernel = {#name, lanes, 2, 3, convolve_any<>, correlate_any<>};
+    const tnn::Kernel tnn::name##_kernel = {#name, convolve_any<>, correlate_any<>};

@@ -10,11 +10,14 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #include "kernel.h"
+#include "parallel.h"
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 namespace tnn {
 namespace {
@@ -124,67 +127,68 @@ Scratch allocate(int64_t floats) {
     return Scratch(static_cast<float *>(std::aligned_alloc(64, bytes)));
 }
 
-// Calls work(task, scratch) for every task on up to `threads` threads, this one included. The threads live no longer
-// than the call: nothing to inherit across a fork, nothing to share between callers. Each task writes outputs of its own,
-// so results do not depend on who takes it.
+// Calls work(task, scratch) for every task on up to `threads` threads. Each task writes outputs of its own, so results do
+// not depend on which thread takes it.
 template <class Work>
 int for_each_task(int64_t tasks, int threads, int64_t scratch_floats, const Work &work) {
+    struct Shared {
+        const Work &work;
+        const int64_t tasks;
+        std::vector<Scratch> scratch;
+        std::atomic<int64_t> next{0};
+    } shared{work, tasks, {}, {}};
     const int workers = int(std::max<int64_t>(1, std::min<int64_t>(threads, tasks)));
-    std::vector<Scratch> scratch;
-    for (int w = 0; w < workers; w++) {
-        scratch.push_back(allocate(scratch_floats));
-        if (!scratch.back()) return TNN_OUT_OF_MEMORY;
+    for (int worker = 0; worker < workers; worker++) {
+        shared.scratch.push_back(allocate(scratch_floats));
+        if (!shared.scratch.back()) return TNN_OUT_OF_MEMORY;
     }
-    std::atomic<int64_t> next{0};
-    const auto run = [&](int worker) {
-        for (int64_t task; (task = next.fetch_add(1)) < tasks;) work(task, scratch[size_t(worker)].get());
-    };
-    std::vector<std::thread> helpers;
-    helpers.reserve(size_t(workers - 1));
-    try {
-        for (int w = 1; w < workers; w++) helpers.emplace_back(run, w);
-    } catch (const std::system_error &) {
-        // No more threads to be had: those that started, and this one, do the work.
-    }
-    run(0);
-    for (std::thread &helper : helpers) helper.join();
+    run_workers(
+        workers,
+        [](void *context, int worker) {
+            Shared &s = *static_cast<Shared *>(context);
+            for (int64_t task; (task = s.next.fetch_add(1)) < s.tasks;) s.work(task, s.scratch[size_t(worker)].get());
+        },
+        &shared);
     return TNN_OK;
 }
 
-// Tasks: a cache line of channels (several vectors of them, one after the other) times a share of the blocks.
+// Tasks: tiles of channels times shares of the blocks.
 struct Plan {
-    int64_t channels_per_task, channel_tasks, shares, tasks;
+    const tnn_problem &problem;
+    int64_t units, shares, tasks;
+
+    Plan(const tnn_problem &p, const Frames &frames, int wanted_shares)
+        : problem(p), units(p.rows * frames.blocks), shares(std::min<int64_t>(units, wanted_shares)),
+          tasks(shares * ((p.d + tile_channels - 1) / tile_channels)) {}
+
+    Tile tile(int64_t task) const {
+        const int64_t share = task % shares, channel = task / shares * tile_channels;
+        return {channel, std::min<int64_t>(tile_channels, problem.d - channel), units * share / shares,
+                units * (share + 1) / shares};
+    }
 };
 
-Plan plan_tasks(const tnn_problem &p, const Kernel &kernel, int64_t units, int threads, bool divide) {
-    Plan plan;
-    plan.channels_per_task = std::max(16, kernel.lanes);
-    plan.channel_tasks = (p.d + plan.channels_per_task - 1) / plan.channels_per_task;
-    // With few channels the blocks are shared out as well, each share with a kernel transform of its own.
-    plan.shares = divide && plan.channel_tasks < 2 * threads ? std::min<int64_t>(units, 2 * threads) : 1;
-    plan.tasks = plan.channel_tasks * plan.shares;
-    return plan;
-}
-
-template <class Body>
-void for_each_tile(const tnn_problem &p, const Kernel &kernel, const Plan &plan, int64_t units, int64_t task,
-                   const Body &body) {
-    const int64_t share = task % plan.shares, begin = task / plan.shares * plan.channels_per_task;
-    const int64_t end = std::min(p.d, begin + plan.channels_per_task);
-    Tile tile;
-    tile.first = units * share / plan.shares;
-    tile.last = units * (share + 1) / plan.shares;
-    for (tile.channel = begin; tile.channel < end; tile.channel += kernel.lanes) {
-        tile.channels = std::min<int64_t>(kernel.lanes, end - tile.channel);
-        body(tile);
-    }
-}
-
-// Starting a thread costs about as much as this many inputs.
-constexpr int64_t inputs_per_thread = 1 << 15;
+// Waking a thread costs about as much as this many inputs.
+constexpr int64_t inputs_per_thread = 1 << 14;
 
 int useful_threads(const tnn_problem &p, int threads) {
     return int(std::max<int64_t>(1, std::min<int64_t>(threads, p.rows * p.n * p.d / inputs_per_thread)));
+}
+
+// A large output is fresh memory, mapped by its first touch. In large pages that is hundreds of times fewer faults, and
+// the scattered writes of the tiles find their addresses translated.
+void ask_for_large_pages(const tnn_problem &p, tnn_sequence y) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    constexpr uintptr_t page = 1 << 21;
+    const uintptr_t first = reinterpret_cast<uintptr_t>(y.data);
+    const uintptr_t bytes = uintptr_t(p.rows) * uintptr_t(p.n) * uintptr_t(p.d) * sizeof(float);
+    const bool contiguous = y.position_stride == p.d && y.row_stride == p.n * p.d;
+    if (!contiguous || bytes < 16 * page) return;  // smaller blocks are recycled by the allocator, already mapped
+    const uintptr_t begin = (first + page - 1) / page * page, end = (first + bytes) / page * page;
+    madvise(reinterpret_cast<void *>(begin), end - begin, MADV_HUGEPAGE);  // a hint: failure changes nothing
+#else
+    (void)p, (void)y;
+#endif
 }
 
 }  // namespace
@@ -193,40 +197,32 @@ int useful_threads(const tnn_problem &p, int threads) {
 using namespace tnn;
 
 extern "C" int tnn_convolve(const tnn_problem *problem, tnn_sequence x, const float *k, tnn_sequence y, int threads) try {
-    const tnn_problem &p = *problem;
-    const Kernel &kernel = active_kernel();
     Frames frames;
-    if (!choose_frames(p, &frames)) return TNN_TOO_LONG;
+    if (!choose_frames(*problem, &frames)) return TNN_TOO_LONG;
+    const Kernel &kernel = active_kernel();
     const float *twiddles = twiddles_for(frames);
-    const int64_t units = p.rows * frames.blocks;
-    threads = useful_threads(p, threads);
-    const Plan plan = plan_tasks(p, kernel, units, threads, true);
-    const int64_t floats = (int64_t(kernel.convolve_points) * 2 * kernel.lanes) << frames.log2_half;
-    return for_each_task(plan.tasks, threads, floats, [&](int64_t task, float *scratch) {
-        for_each_tile(p, kernel, plan, units, task, [&](const Tile &tile) {
-            kernel.convolve(p, frames, tile, twiddles, x, k, y, scratch);
-        });
+    threads = useful_threads(*problem, threads);
+    ask_for_large_pages(*problem, y);
+    // With few channels the blocks are shared out as well, each share with a kernel transform of its own.
+    const Plan plan(*problem, frames, problem->d < 2 * threads * tile_channels ? 2 * threads : 1);
+    return for_each_task(plan.tasks, threads, scratch_floats(frames, 2), [&](int64_t task, float *scratch) {
+        kernel.convolve(*problem, frames, plan.tile(task), twiddles, x, k, y, scratch);
     });
 } catch (const std::bad_alloc &) {
     return TNN_OUT_OF_MEMORY;
 }
 
 extern "C" int tnn_correlate(const tnn_problem *problem, tnn_sequence x, tnn_sequence y, float *g, int threads) try {
-    const tnn_problem &p = *problem;
-    const Kernel &kernel = active_kernel();
     Frames frames;
-    if (!choose_frames(p, &frames)) return TNN_TOO_LONG;
+    if (!choose_frames(*problem, &frames)) return TNN_TOO_LONG;
+    const Kernel &kernel = active_kernel();
     const float *twiddles = twiddles_for(frames);
-    const int64_t units = p.rows * frames.blocks;
-    threads = useful_threads(p, threads);
     // One task sums over all rows and blocks of its channels, in their order: the result never depends on the threads.
-    const Plan plan = plan_tasks(p, kernel, units, threads, false);
-    const int64_t floats = (int64_t(kernel.correlate_points) * 2 * kernel.lanes) << frames.log2_half;
-    return for_each_task(plan.tasks, threads, floats, [&](int64_t task, float *scratch) {
-        for_each_tile(p, kernel, plan, units, task, [&](const Tile &tile) {
-            kernel.correlate(p, frames, tile, twiddles, x, y, g, scratch);
-        });
-    });
+    const Plan plan(*problem, frames, 1);
+    return for_each_task(plan.tasks, useful_threads(*problem, threads), scratch_floats(frames, 3),
+                         [&](int64_t task, float *scratch) {
+                             kernel.correlate(*problem, frames, plan.tile(task), twiddles, x, y, g, scratch);
+                         });
 } catch (const std::bad_alloc &) {
     return TNN_OUT_OF_MEMORY;
 }

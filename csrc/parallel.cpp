@@ -1,0 +1,58 @@
+// Threads come from the OpenMP runtime that torch has brought into the process, found by name and not linked: its workers
+// are awake after torch's own work, and would compete with threads of ours for the same cores. Without one, or in a child
+// process (where an OpenMP runtime may wait for threads that were not forked with it), threads are made for the call.
+
+#include "parallel.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace tnn {
+namespace {
+
+using OpenMP = void (*)(void (*)(void *), void *, unsigned threads, unsigned flags);  // GOMP_parallel
+
+std::atomic<bool> forked{false};
+
+OpenMP find_openmp() {
+    pthread_atfork(nullptr, nullptr, [] { forked = true; });
+    return reinterpret_cast<OpenMP>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+}
+
+struct Call {
+    void (*body)(void *, int);
+    void *context;
+    std::atomic<int> next{0};
+};
+
+void join_call(void *data) {
+    Call &call = *static_cast<Call *>(data);
+    call.body(call.context, call.next.fetch_add(1));
+}
+
+}  // namespace
+
+void run_workers(int workers, void (*body)(void *, int), void *context) {
+    if (workers == 1) return body(context, 0);
+    static const OpenMP openmp = find_openmp();
+    if (openmp && !forked) {
+        Call call{body, context};
+        return openmp(join_call, &call, unsigned(workers), 0);
+    }
+    std::vector<std::thread> helpers;
+    helpers.reserve(size_t(workers - 1));
+    try {
+        for (int worker = 1; worker < workers; worker++) helpers.emplace_back(body, context, worker);
+    } catch (const std::system_error &) {
+        // No more threads to be had: those that started, and this one, do the work.
+    }
+    body(context, 0);
+    for (std::thread &helper : helpers) helper.join();
+}
+
+}  // namespace tnn
