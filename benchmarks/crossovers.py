@@ -1,6 +1,6 @@
 """Where each backend of the Toeplitz product is fastest; the thresholds in tnn/ops/product.py come from here.
 
-python benchmarks/crossovers.py > results/crossovers.md
+python -m benchmarks.crossovers > results/crossovers.md
 """
 
 import sys
@@ -8,7 +8,7 @@ from functools import partial
 from types import ModuleType
 
 import torch
-from _timing import environment, interleaved_medians
+from benchmarks._timing import environment, interleaved_medians
 from torch import Tensor
 
 from tnn.ops import banded, dense, direct, fft
@@ -49,7 +49,7 @@ def main() -> None:
     torch.manual_seed(0)
     columns = ["dense", "direct", "fft", "banded", "fft gradient", "banded gradient"]
     print("# Crossovers of the backends\n")
-    print(f"`python benchmarks/crossovers.py`, seed 0, {environment()}. {ROWS} rows, {CHANNELS} channels, float32,")
+    print(f"`python -m benchmarks.crossovers`, seed 0, {environment()}. {ROWS} rows, {CHANNELS} channels, float32,")
     print("milliseconds (median, candidates interleaved); fastest product and fastest gradient of a row in bold.\n")
     print("| n | lags | future | " + " | ".join(columns) + " |")
     print("|---" * (3 + len(columns)) + "|")

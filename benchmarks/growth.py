@@ -1,6 +1,6 @@
 """How the cost of a Toeplitz operator grows with the length, with and without the bandwidth cut, in evaluation.
 
-python benchmarks/growth.py > results/growth.md
+python -m benchmarks.growth > results/growth.md
 """
 
 from functools import partial
@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from _timing import environment, interleaved_medians
+from benchmarks._timing import environment, interleaved_medians
 from torch import Tensor
 
 from tnn.layers import ToeplitzOperator
@@ -29,7 +29,7 @@ def main() -> None:
     torch.set_num_threads(2)
     torch.manual_seed(0)
     print("# Growth with the length\n")
-    print(f"`python benchmarks/growth.py`, seed 0, {environment()}.")
+    print(f"`python -m benchmarks.growth`, seed 0, {environment()}.")
     print(f"Evaluation of a ToeplitzOperator, {CHANNELS} channels, decay 0.99, float32, one row; milliseconds")
     print("(median, lengths interleaved) and ratio to half the length.\n")
     print("| operator | " + " | ".join(f"n = {n}" for n in LENGTHS) + " |")

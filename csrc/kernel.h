@@ -16,10 +16,11 @@ struct Tile {
     int64_t channel, channels, first, last;
 };
 
-// How the outputs are cut into blocks: frames of 2 << log2_half inputs give `block` outputs each, `blocks` to a row.
+// How a row is cut into `blocks` of `block` outputs, each from a frame of 2 << log2_half inputs. The frame of the block that
+// starts at s begins with input s - in_offset; its result at place p is output s - out_offset + p.
 struct Frames {
     int log2_half;
-    int64_t block, blocks;
+    int64_t block, blocks, in_offset, out_offset;
 };
 
 struct Kernel {

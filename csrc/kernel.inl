@@ -2,8 +2,8 @@
 //
 // A frame of N = 2M real inputs is a polynomial a(X) of degree below N. With X^M = i it becomes one of degree below M
 // with complex coefficients, a_j + i a_{M+j}: the product of two such polynomials modulo X^M - i holds, in its real and
-// imaginary parts, their real product modulo X^N + 1. So one complex transform of length M serves N real inputs, no two
-// blocks or rows share a transform, and what wraps around only spoils the first lags - 1 results of a frame.
+// imaginary parts, their real product modulo X^N + 1. So one complex transform of length M serves N real inputs, and no two
+// blocks or rows share a transform. What wraps around spoils results that nobody reads (choose_frames sees to that).
 //
 // The transform divides X^m - c into four factors X^{m/4} - s, where s runs through the fourth roots of c: r, -r, ir, -ir.
 // The remainders are sums of four coefficients weighted with 1, s, s^2, s^3. A node of the tree has the same weights for all
@@ -289,7 +289,6 @@ void convolve(const tnn_problem &problem, const Frames &frames, const Tile &tile
               const float *k, tnn_sequence y, float *scratch) {
     constexpr int64_t half = int64_t(1) << log2, points = vectors * half;
     Complex *a = reinterpret_cast<Complex *>(scratch), *spectrum = a + points;
-    const int64_t wrapped = problem.lags - 1, past = wrapped - problem.future;
 
     transform<log2>(spectrum, {columns_of(k, problem, tile), 0, half}, twiddles);
     const float scale = 1.0f / float(half);  // the way back multiplies by half
@@ -299,7 +298,7 @@ void convolve(const tnn_problem &problem, const Frames &frames, const Tile &tile
     }
     for (int64_t index = tile.first; index < tile.last; index++) {
         const Block block = block_of(problem, frames, index);
-        load_forward<log2>(a, {columns_of(x, tile, block.row, 0, problem.n), block.start - past, half}, twiddles);
+        load_forward<log2>(a, {columns_of(x, tile, block.row, 0, problem.n), block.start - frames.in_offset, half}, twiddles);
         for (int64_t v = 0; v < vectors; v++) {
             for (int64_t child = 0; child < 4; child++) {
                 const int64_t at = (v << log2) + (child << (log2 - 2));
@@ -307,7 +306,7 @@ void convolve(const tnn_problem &problem, const Frames &frames, const Tile &tile
             }
         }
         const Columns out = columns_of(y, tile, block.row, block.start, block.end);
-        store_inverse<log2>(a, {out, block.start - wrapped, half}, twiddles);
+        store_inverse<log2>(a, {out, block.start - frames.out_offset, half}, twiddles);
     }
 }
 
@@ -316,14 +315,13 @@ void correlate(const tnn_problem &problem, const Frames &frames, const Tile &til
                tnn_sequence y, float *g, float *scratch) {
     constexpr int64_t half = int64_t(1) << log2, points = vectors * half;
     Complex *a = reinterpret_cast<Complex *>(scratch), *b = a + points, *sum = b + points;
-    const int64_t wrapped = problem.lags - 1, past = wrapped - problem.future;
 
     for (int64_t j = 0; j < points; j++) sum[j] = Complex{};
     for (int64_t index = tile.first; index < tile.last; index++) {
         const Block block = block_of(problem, frames, index);
-        transform<log2>(a, {columns_of(x, tile, block.row, 0, problem.n), block.start - past, half}, twiddles);
+        transform<log2>(a, {columns_of(x, tile, block.row, 0, problem.n), block.start - frames.in_offset, half}, twiddles);
         const Columns outputs = columns_of(y, tile, block.row, block.start, block.end);
-        transform<log2>(b, {outputs, block.start - wrapped, half}, twiddles);
+        transform<log2>(b, {outputs, block.start - frames.out_offset, half}, twiddles);
         for (int64_t j = 0; j < points; j++) {
             sum[j].re += a[j].re * b[j].re + a[j].im * b[j].im;  // conj(a) b
             sum[j].im += a[j].re * b[j].im - a[j].im * b[j].re;

@@ -97,21 +97,32 @@ const float *twiddles_for(const Frames &frames) {
 
 // The frame length with the least work over all rows, one transform of the kernel included. False: too long for us.
 bool choose_frames(const tnn_problem &p, Frames *best) {
+    const int64_t past = p.lags - 1 - p.future;
     double least = 0;
     bool found = false;
     for (int log2 = min_log2_half; log2 <= max_log2_half; log2++) {
-        const int64_t length = int64_t(2) << log2, block = length - p.lags + 1;
-        if (block <= 0) continue;
-        const int64_t blocks = (p.n + block - 1) / block;
+        const int64_t length = int64_t(2) << log2;
+        Frames frames;
+        if (length >= std::max(p.lags, p.n + std::max(past, p.future))) {
+            // Everything in one frame, inputs first: outputs come `future` places later, and of the n + lags - 1 results
+            // only those before and after them wrap around.
+            frames = {log2, p.n, 1, 0, p.future};
+        } else if (length >= p.lags) {
+            // The first lags - 1 results of a frame are wrapped, the rest are outputs.
+            const int64_t block = length - p.lags + 1;
+            frames = {log2, block, (p.n + block - 1) / block, past, p.lags - 1};
+        } else {
+            continue;
+        }
         // A frame beyond the second-level cache pays for its passes through the third.
         const double passes = log2 + (log2 > 12 ? 4 : 2);
-        const double work = (2.0 * double(blocks) * double(p.rows) + 1) * double(length) * passes;
+        const double work = (2.0 * double(frames.blocks) * double(p.rows) + 1) * double(length) * passes;
         if (!found || work < least) {
-            *best = {log2, block, blocks};
+            *best = frames;
             least = work;
             found = true;
         }
-        if (blocks == 1) break;
+        if (frames.blocks == 1) break;
     }
     return found;
 }
@@ -183,7 +194,7 @@ void ask_for_large_pages(const tnn_problem &p, tnn_sequence y) {
     const uintptr_t first = reinterpret_cast<uintptr_t>(y.data);
     const uintptr_t bytes = uintptr_t(p.rows) * uintptr_t(p.n) * uintptr_t(p.d) * sizeof(float);
     const bool contiguous = y.position_stride == p.d && y.row_stride == p.n * p.d;
-    if (!contiguous || bytes < 16 * page) return;  // smaller blocks are recycled by the allocator, already mapped
+    if (!contiguous || bytes < 4 * page) return;
     const uintptr_t begin = (first + page - 1) / page * page, end = (first + bytes) / page * page;
     madvise(reinterpret_cast<void *>(begin), end - begin, MADV_HUGEPAGE);  // a hint: failure changes nothing
 #else
