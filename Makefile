@@ -1,9 +1,12 @@
-# Two commands on a fresh machine with Python 3.11: `make test` and `make lint`. Each makes .venv if it is missing.
+# On a fresh machine with Python 3.11 and a C++ compiler. Each target makes .venv if it is missing.
+#   make test       lint, then every test
+#   make lint       ruff and mypy
+#   make sanitize   the native kernel's tests under the address and undefined-behaviour sanitizers (GCC, CMake)
 
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: test lint clean
+.PHONY: test lint sanitize clean
 
 test: lint
 	$(BIN)/python -m pytest
@@ -13,7 +16,16 @@ lint: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-.venv/ready: pyproject.toml constraints.txt
+SANITIZED := build/sanitize/libtoeplitz.so
+RUNTIMES := $$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)
+
+sanitize: .venv/ready
+	cmake -S csrc -B build/sanitize -DCMAKE_CXX_COMPILER=$(CXX) -DTNN_SANITIZE=ON
+	cmake --build build/sanitize
+	LD_PRELOAD="$(RUNTIMES)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	TNN_NATIVE_LIBRARY=$(CURDIR)/$(SANITIZED) $(BIN)/python -m pytest tests/ops/test_native.py tests/ops/test_matmul.py -k native
+
+.venv/ready: pyproject.toml constraints.txt $(wildcard csrc/*)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@

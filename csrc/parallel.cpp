@@ -5,7 +5,6 @@
 #include "parallel.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <system_error>
@@ -15,14 +14,9 @@
 namespace tnn {
 namespace {
 
-using OpenMP = void (*)(void (*)(void *), void *, unsigned threads, unsigned flags);  // GOMP_parallel
+using OpenMP = void (*)(void (*)(void *), void *, unsigned threads, unsigned flags);
 
-std::atomic<bool> forked{false};
-
-OpenMP find_openmp() {
-    pthread_atfork(nullptr, nullptr, [] { forked = true; });
-    return reinterpret_cast<OpenMP>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
-}
+OpenMP find_openmp() { return reinterpret_cast<OpenMP>(dlsym(RTLD_DEFAULT, "GOMP_parallel")); }
 
 struct Call {
     void (*body)(void *, int);
@@ -37,17 +31,17 @@ void join_call(void *data) {
 
 }  // namespace
 
-void run_workers(int workers, void (*body)(void *, int), void *context) {
-    if (workers == 1) return body(context, 0);
+void run_workers(Threads threads, void (*body)(void *, int), void *context) {
+    if (threads.count == 1) return body(context, 0);
     static const OpenMP openmp = find_openmp();
-    if (openmp && !forked) {
+    if (openmp && !threads.forked) {
         Call call{body, context};
-        return openmp(join_call, &call, unsigned(workers), 0);
+        return openmp(join_call, &call, unsigned(threads.count), 0);
     }
     std::vector<std::thread> helpers;
-    helpers.reserve(size_t(workers - 1));
+    helpers.reserve(size_t(threads.count - 1));
     try {
-        for (int worker = 1; worker < workers; worker++) helpers.emplace_back(body, context, worker);
+        for (int worker = 1; worker < threads.count; worker++) helpers.emplace_back(body, context, worker);
     } catch (const std::system_error &) {
         // No more threads to be had: those that started, and this one, do the work.
     }

@@ -5,9 +5,15 @@
 
 namespace tnn {
 
-// Calls body(context, worker) once each for some distinct worker numbers in 0 .. workers-1, 0 always among them, and
+// How many threads to use, this one included, and whether this process was forked from one that may have used OpenMP.
+struct Threads {
+    int count;
+    bool forked;
+};
+
+// Calls body(context, worker) once each for some distinct worker numbers in 0 .. count-1, 0 always among them, and
 // returns when all calls have. How many there are is up to the system: a body takes tasks until none is left.
-void run_workers(int workers, void (*body)(void *context, int worker), void *context);
+void run_workers(Threads threads, void (*body)(void *context, int worker), void *context);
 
 }  // namespace tnn
 #endif

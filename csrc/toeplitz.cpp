@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <vector>
 
@@ -51,48 +50,37 @@ const Kernel &active_kernel() {
 
 // The weights r, r^2, r^3 of every node of the transform's tree: r is a fourth root of the node's constant, which is i at
 // the root and r, -r, ir, -ir for its children. The tree is the same for every length, cut at another depth.
-class Twiddles {
-   public:
-    // Levels 0 .. levels-1, valid for the life of the process.
-    const float *get(int levels) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        if (levels > levels_) {
-            tables_.push_back(make(levels));  // an older, shorter table may be in use elsewhere: it is kept
-            levels_ = levels;
-        }
-        return tables_.back().get();
-    }
-
-   private:
-    static std::unique_ptr<float[]> make(int levels) {
-        const double pi = 3.14159265358979323846;
-        const int64_t nodes = ((int64_t(1) << (2 * levels)) - 1) / 3;
-        std::unique_ptr<float[]> table(new float[6 * nodes]);
-        std::vector<double> angles = {pi / 2}, children;
-        float *entry = table.get();
-        for (int level = 0; level < levels; level++) {
-            children.clear();
-            for (double angle : angles) {
-                const double root = angle / 4;
-                for (int power = 1; power <= 3; power++) {
-                    *entry++ = float(std::cos(power * root));
-                    *entry++ = float(std::sin(power * root));
-                }
-                for (double turn : {0.0, pi, pi / 2, 3 * pi / 2}) children.push_back(root + turn);
+std::unique_ptr<float[]> make_twiddles(int levels) {
+    const double pi = 3.14159265358979323846;
+    const int64_t nodes = ((int64_t(1) << (2 * levels)) - 1) / 3;
+    std::unique_ptr<float[]> table(new float[6 * nodes]);
+    std::vector<double> angles = {pi / 2}, children;
+    float *entry = table.get();
+    for (int level = 0; level < levels; level++) {
+        children.clear();
+        for (double angle : angles) {
+            const double root = angle / 4;
+            for (int power = 1; power <= 3; power++) {
+                *entry++ = float(std::cos(power * root));
+                *entry++ = float(std::sin(power * root));
             }
-            angles.swap(children);
+            for (double turn : {0.0, pi, pi / 2, 3 * pi / 2}) children.push_back(root + turn);
         }
-        return table;
+        angles.swap(children);
     }
+    return table;
+}
 
-    std::mutex mutex_;
-    std::vector<std::unique_ptr<float[]>> tables_;
-    int levels_ = 0;
-};
-
+// Made once per depth and kept for the life of the process. Without a lock, which a fork could leave locked for ever: who
+// comes second throws a table away.
 const float *twiddles_for(const Frames &frames) {
-    static Twiddles twiddles;
-    return twiddles.get((frames.log2_half + 1) / 2);
+    static std::atomic<const float *> tables[max_log2_half / 2 + 2];
+    const int levels = (frames.log2_half + 1) / 2;
+    const float *known = tables[levels].load(std::memory_order_acquire);
+    if (known) return known;
+    std::unique_ptr<float[]> made = make_twiddles(levels);
+    if (tables[levels].compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) return made.release();
+    return known;
 }
 
 // The frame length with the least work over all rows, one transform of the kernel included. False: too long for us.
@@ -114,8 +102,8 @@ bool choose_frames(const tnn_problem &p, Frames *best) {
         } else {
             continue;
         }
-        // A frame beyond the second-level cache pays for its passes through the third.
-        const double passes = log2 + (log2 > 12 ? 4 : 2);
+        // Measured: a frame of more than 2^14 inputs, a megabyte of work space, pays for its passes through the cache.
+        const double passes = log2 + (log2 > 13 ? 4 : 2);
         const double work = (2.0 * double(frames.blocks) * double(p.rows) + 1) * double(length) * passes;
         if (!found || work < least) {
             *best = frames;
@@ -141,20 +129,20 @@ Scratch allocate(int64_t floats) {
 // Calls work(task, scratch) for every task on up to `threads` threads. Each task writes outputs of its own, so results do
 // not depend on which thread takes it.
 template <class Work>
-int for_each_task(int64_t tasks, int threads, int64_t scratch_floats, const Work &work) {
+int for_each_task(int64_t tasks, Threads threads, int64_t scratch_floats, const Work &work) {
     struct Shared {
         const Work &work;
         const int64_t tasks;
         std::vector<Scratch> scratch;
         std::atomic<int64_t> next{0};
     } shared{work, tasks, {}, {}};
-    const int workers = int(std::max<int64_t>(1, std::min<int64_t>(threads, tasks)));
-    for (int worker = 0; worker < workers; worker++) {
+    threads.count = int(std::max<int64_t>(1, std::min<int64_t>(threads.count, tasks)));
+    for (int worker = 0; worker < threads.count; worker++) {
         shared.scratch.push_back(allocate(scratch_floats));
         if (!shared.scratch.back()) return TNN_OUT_OF_MEMORY;
     }
     run_workers(
-        workers,
+        threads,
         [](void *context, int worker) {
             Shared &s = *static_cast<Shared *>(context);
             for (int64_t task; (task = s.next.fetch_add(1)) < s.tasks;) s.work(task, s.scratch[size_t(worker)].get());
@@ -182,8 +170,8 @@ struct Plan {
 // Waking a thread costs about as much as this many inputs.
 constexpr int64_t inputs_per_thread = 1 << 14;
 
-int useful_threads(const tnn_problem &p, int threads) {
-    return int(std::max<int64_t>(1, std::min<int64_t>(threads, p.rows * p.n * p.d / inputs_per_thread)));
+Threads useful_threads(const tnn_problem &p, int threads, int forked) {
+    return {int(std::max<int64_t>(1, std::min<int64_t>(threads, p.rows * p.n * p.d / inputs_per_thread))), forked != 0};
 }
 
 // A large output is fresh memory, mapped by its first touch. In large pages that is hundreds of times fewer faults, and
@@ -207,30 +195,32 @@ void ask_for_large_pages(const tnn_problem &p, tnn_sequence y) {
 
 using namespace tnn;
 
-extern "C" int tnn_convolve(const tnn_problem *problem, tnn_sequence x, const float *k, tnn_sequence y, int threads) try {
+extern "C" int tnn_convolve(const tnn_problem *problem, tnn_sequence x, const float *k, tnn_sequence y, int threads,
+                            int forked) try {
     Frames frames;
     if (!choose_frames(*problem, &frames)) return TNN_TOO_LONG;
     const Kernel &kernel = active_kernel();
     const float *twiddles = twiddles_for(frames);
-    threads = useful_threads(*problem, threads);
+    const Threads useful = useful_threads(*problem, threads, forked);
     ask_for_large_pages(*problem, y);
     // With few channels the blocks are shared out as well, each share with a kernel transform of its own.
-    const Plan plan(*problem, frames, problem->d < 2 * threads * tile_channels ? 2 * threads : 1);
-    return for_each_task(plan.tasks, threads, scratch_floats(frames, 2), [&](int64_t task, float *scratch) {
+    const Plan plan(*problem, frames, problem->d < 2 * useful.count * tile_channels ? 2 * useful.count : 1);
+    return for_each_task(plan.tasks, useful, scratch_floats(frames, 2), [&](int64_t task, float *scratch) {
         kernel.convolve(*problem, frames, plan.tile(task), twiddles, x, k, y, scratch);
     });
 } catch (const std::bad_alloc &) {
     return TNN_OUT_OF_MEMORY;
 }
 
-extern "C" int tnn_correlate(const tnn_problem *problem, tnn_sequence x, tnn_sequence y, float *g, int threads) try {
+extern "C" int tnn_correlate(const tnn_problem *problem, tnn_sequence x, tnn_sequence y, float *g, int threads,
+                             int forked) try {
     Frames frames;
     if (!choose_frames(*problem, &frames)) return TNN_TOO_LONG;
     const Kernel &kernel = active_kernel();
     const float *twiddles = twiddles_for(frames);
     // One task sums over all rows and blocks of its channels, in their order: the result never depends on the threads.
     const Plan plan(*problem, frames, 1);
-    return for_each_task(plan.tasks, useful_threads(*problem, threads), scratch_floats(frames, 3),
+    return for_each_task(plan.tasks, useful_threads(*problem, threads, forked), scratch_floats(frames, 3),
                          [&](int64_t task, float *scratch) {
                              kernel.correlate(*problem, frames, plan.tile(task), twiddles, x, y, g, scratch);
                          });

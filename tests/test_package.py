@@ -1,5 +1,6 @@
 """The package as a user gets it: built, installed into an empty environment, imported; and its documents, executed."""
 
+import os
 import re
 import subprocess
 import sys
@@ -19,23 +20,30 @@ import torch
 from tnn.layers import TNNBlock
 y = TNNBlock(8, causal=True)(torch.randn(2, 5, 8))
 assert y.shape == (2, 5, 8)
+from tnn.ops import backends
+assert backends()["native"].startswith("available"), backends()
 print(tnn.__file__)
 """
 
 
-def run(*command, cwd):
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+def run(*command, cwd, **environment):
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment})
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
+def build_wheel(folder, **environment):
+    folder.mkdir()
+    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", folder, ROOT, cwd=folder, **environment)
+    (wheel,) = folder.glob("toeplitz_nn-*.whl")
+    return wheel, set(zipfile.ZipFile(wheel).namelist())
+
+
 def test_wheel_works_in_an_empty_environment(tmp_path):
-    run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", tmp_path, ROOT, cwd=tmp_path)
-    (wheel,) = tmp_path.glob("toeplitz_nn-*.whl")
-    names = set(zipfile.ZipFile(wheel).namelist())
+    wheel, names = build_wheel(tmp_path / "wheel")
     sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "tnn").rglob("*.py")}
     assert len(sources) > 20
-    assert sources | {"tnn/py.typed"} <= names
+    assert sources | {"tnn/py.typed", "tnn/ops/libtoeplitz.so"} <= names
     assert not [name for name in names if name.startswith("tests/")]
 
     environment = tmp_path / "environment"
@@ -45,6 +53,13 @@ def test_wheel_works_in_an_empty_environment(tmp_path):
     run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", *constraints, wheel, cwd=tmp_path)
     where = run(python, "-W", "error", "-c", WORKS, cwd=tmp_path)
     assert str(environment) in where
+
+
+def test_install_succeeds_without_a_compiler(tmp_path):
+    wheel, names = build_wheel(tmp_path / "wheel", CXX="false")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert "tnn/ops/native.py" in names
+    assert not [name for name in names if "libtoeplitz" in name]
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/operator.md"])

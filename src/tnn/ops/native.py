@@ -12,6 +12,7 @@ from torch import Tensor
 logger = logging.getLogger(__name__)
 
 MAX_LAGS = 2**17  # half of the longest frame
+IMPORTED_BY = os.getpid()
 
 
 class _Problem(ctypes.Structure):
@@ -59,8 +60,8 @@ def _find() -> tuple[ctypes.CDLL | None, str]:
         return None, f"could not be loaded: {error}"
     library.tnn_instruction_set.restype = ctypes.c_char_p
     problem = ctypes.POINTER(_Problem)
-    library.tnn_convolve.argtypes = [problem, _Sequence, ctypes.c_void_p, _Sequence, ctypes.c_int]
-    library.tnn_correlate.argtypes = [problem, _Sequence, _Sequence, ctypes.c_void_p, ctypes.c_int]
+    library.tnn_convolve.argtypes = [problem, _Sequence, ctypes.c_void_p, _Sequence, ctypes.c_int, ctypes.c_int]
+    library.tnn_correlate.argtypes = [problem, _Sequence, _Sequence, ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
     return library, f"available ({library.tnn_instruction_set().decode()})"
 
 
@@ -96,6 +97,7 @@ def _call(function: str, problem: _Problem, *arguments: object) -> None:
     library, status = load()
     if library is None:
         raise RuntimeError(f"native Toeplitz kernel: {status}")
-    # ctypes lets other Python threads run meanwhile.
-    if getattr(library, function)(ctypes.byref(problem), *arguments, torch.get_num_threads()):
+    forked = os.getpid() != IMPORTED_BY
+    # ctypes lets other Python threads run meanwhile. Too many lags, the other possible failure, are not served.
+    if getattr(library, function)(ctypes.byref(problem), *arguments, torch.get_num_threads(), forked):
         raise MemoryError("not enough memory for the work space of a Toeplitz product")

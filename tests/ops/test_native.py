@@ -1,0 +1,182 @@
+"""The native kernel: what the tests of all backends do not ask. (test_matmul.py and test_graphs.py run on it too.)"""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tnn.ops import backends, dense, native, toeplitz_matmul
+
+pytestmark = pytest.mark.skipif(native.load()[0] is None, reason=f"native kernel: {native.load()[1]}")
+
+
+@pytest.fixture
+def threads():
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def relative_error(found, expected):
+    return ((found.double() - expected).abs().max() / expected.abs().max().clamp_min(1e-300)).item()
+
+
+@given(
+    rows=st.integers(1, 3),
+    n=st.one_of(st.integers(1, 40), st.integers(41, 400)),
+    d=st.one_of(st.integers(1, 17), st.sampled_from([31, 32, 33, 48])),
+    past=st.floats(0, 1),
+    future=st.floats(0, 1),
+    seed=st.integers(0, 2**16),
+)
+def test_any_reach_and_any_number_of_channels(rows, n, d, past, future, seed):
+    """Kernels that reach further to one side than to the other, remainders of lanes, one frame and many."""
+    torch.manual_seed(seed)
+    past, future = round(past * (n - 1)), round(future * (n - 1))
+    lags = past + future + 1
+    x, g, kernel = torch.randn(rows, n, d), torch.randn(rows, n, d), torch.randn(lags, d)
+    expected = dense.convolve(x.double(), kernel.double(), future)
+    assert relative_error(native.convolve(x, kernel, future), expected) < 2e-6
+    typical = (x.double().norm(dim=(0, 1)) * g.double().norm(dim=(0, 1)) / (rows * n) ** 0.5).max()
+    expected = dense.correlate(x.double(), g.double(), lags, future)
+    error = (native.correlate(x, g, lags, future) - expected).abs().max()
+    assert error < 2e-6 * max(expected.abs().max(), typical)
+
+
+def test_strided_input_is_read_in_place():
+    base = torch.randn(3, 50, 2, 24)
+    for x in (
+        base[:, :, 1],
+        base[:, ::3, 0],
+        base[::2, :, 0, 5:],
+        base[:, :, 0].transpose(0, 1),
+        base[:1, :, 0].expand(4, -1, -1),
+    ):
+        kernel = torch.randn(min(9, x.shape[1]), x.shape[2])
+        assert torch.equal(native.convolve(x, kernel, 2), native.convolve(x.contiguous(), kernel, 2))
+        g = torch.randn_like(x)
+        assert torch.equal(native.correlate(x, g, 9, 2), native.correlate(x.contiguous(), g, 9, 2))
+
+
+@pytest.mark.parametrize(("rows", "n", "d", "lags"), [(2, 700, 200, 50), (1, 5000, 16, 100), (8, 128, 96, 128)])
+def test_results_do_not_depend_on_the_number_of_threads(threads, rows, n, d, lags):
+    x, g, kernel = torch.randn(rows, n, d), torch.randn(rows, n, d), torch.randn(lags, d)
+    results = []
+    for count in (1, 2, 3, 8, 2):
+        threads(count)
+        results.append((native.convolve(x, kernel, 0), native.correlate(x, g, lags, 0)))
+    for y, c in results[1:]:
+        assert torch.equal(y, results[0][0])
+        assert torch.equal(c, results[0][1])
+
+
+def test_calls_from_several_python_threads():
+    problems = [(torch.randn(2, 300 + 50 * i, 40), torch.randn(100 + i, 40)) for i in range(8)]
+    expected = [native.convolve(x, kernel, 0) for x, kernel in problems]
+    wrong = []
+
+    def work(index):
+        x, kernel = problems[index]
+        wrong.extend(index for _ in range(20) if not torch.equal(native.convolve(x, kernel, 0), expected[index]))
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+FORK = """
+import os, sys, torch
+from tnn.ops import native
+torch.set_num_threads(2)
+x, kernel = torch.randn(4, 512, 256), torch.randn(512, 256)
+expected = native.convolve(x, kernel, 0)          # the parent has used its threads
+child = os.fork()
+if child == 0:
+    y = native.convolve(x, kernel, 0)
+    torch.set_num_threads(1)                       # torch's own operations would wait for threads that are not there
+    os._exit(0 if torch.equal(y, expected) else 1)
+_, status = os.waitpid(child, 0)
+assert torch.equal(native.convolve(x, kernel, 0), expected)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def run(code, **environment):
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120)
+
+
+def test_works_in_a_forked_child():
+    done = run(FORK)
+    assert done.returncode == 0, done.stderr
+
+
+ISA = """
+import torch
+from tnn.ops import backends, dense, native
+print(backends()["native"])
+for n, d, lags, future in [(1, 1, 1, 0), (2, 5, 3, 1), (97, 33, 50, 20), (300, 16, 299, 0), (1000, 7, 11, 10)]:
+    x, g, kernel = torch.randn(2, n, d), torch.randn(2, n, d), torch.randn(lags, d)
+    for found, expected in (
+        (native.convolve(x, kernel, future), dense.convolve(x.double(), kernel.double(), future)),
+        (native.correlate(x, g, lags, future), dense.correlate(x.double(), g.double(), lags, future)),
+    ):
+        assert (found - expected).abs().max() < 5e-6 * max(expected.abs().max(), n**0.5)
+"""
+
+
+@pytest.mark.parametrize("name", ["portable", "avx2", "avx512"])
+def test_every_instruction_set_of_this_processor(name):
+    done = run(ISA, TNN_NATIVE_ISA=name)
+    assert done.returncode == 0, done.stderr
+    if f"({name})" not in done.stdout:
+        pytest.skip(f"this processor has no {name}")
+
+
+def test_can_be_switched_off():
+    code = "from tnn.ops import backends; import torch, tnn.ops as o; print(backends()['native'], end='')"
+    code += "; o.toeplitz_matmul(torch.ones(3, 2), torch.ones(3, 2), causal=True, backend='native')"
+    assert run(code, TNN_DISABLE_NATIVE="1").stdout == "switched off by TNN_DISABLE_NATIVE"
+    assert run(code, TNN_DISABLE_NATIVE="0").stdout == backends()["native"]
+
+
+def test_a_missing_library_is_logged_once_and_replaced(tmp_path):
+    code = """
+import logging; logging.basicConfig(level="INFO")
+import torch
+from tnn.ops import toeplitz_matmul
+for backend in ("auto", "native"):
+    y = toeplitz_matmul(torch.ones(300, 2), torch.ones(300, 2), causal=True, backend=backend)
+    assert torch.allclose(y[:, 0], torch.arange(1.0, 301), atol=1e-3)
+"""
+    done = run(code, TNN_NATIVE_LIBRARY=str(tmp_path / "nothing.so"))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("native Toeplitz kernel: could not be loaded") == 1
+    assert "the torch backends are used" in done.stderr
+
+
+@pytest.mark.parametrize("backend", ["auto", "native"])
+def test_what_it_does_not_serve_is_left_to_the_others(backend):
+    x, k = torch.randn(2, 40, 3, dtype=torch.float64), torch.randn(40, 3, dtype=torch.float64)
+    y = toeplitz_matmul(x, k, causal=True, backend=backend)
+    assert relative_error(y, dense.convolve(x, k, 0)) < 1e-12
+    n = native.MAX_LAGS + 1
+    x, k = torch.randn(n, 1), torch.randn(n, 1)
+    y = toeplitz_matmul(x, k, causal=True, backend=backend)
+    assert relative_error(y, toeplitz_matmul(x.double(), k.double(), causal=True)) < 2e-6
+
+
+def test_large_outputs():
+    """Beyond the size at which fresh memory is asked for in large pages, in frames of several lengths."""
+    for n, lags in ((9000, 300), (9000, 9000)):
+        x, kernel = torch.randn(1, n, 260), torch.randn(lags, 260)
+        expected = toeplitz_matmul(x.double(), kernel.double(), causal=True, backend="fft")
+        assert relative_error(native.convolve(x, kernel, 0), expected) < 2e-6
