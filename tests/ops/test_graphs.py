@@ -27,6 +27,13 @@ def test_operators_are_well_registered(backend):
     torch.library.opcheck(correlate, (x, torch.randn_like(x).requires_grad_(), 5, 2, backend))
 
 
+def test_native_operators_are_well_registered():
+    """In the dtype that the native kernel serves; gradients are compared in test_matmul.py."""
+    x, kernel = torch.randn(2, 9, 3, requires_grad=True), torch.randn(5, 3, requires_grad=True)
+    torch.library.opcheck(convolve, (x, kernel, 2, "native"), atol=1e-5, rtol=1e-5)
+    torch.library.opcheck(correlate, (x, torch.randn_like(x).requires_grad_(), 5, 2, "native"), atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_compiles_into_one_graph(causal, dynamic):

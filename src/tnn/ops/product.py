@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tnn._precision import no_autocast
 from tnn.ops import banded, dense, direct, fft, native
+from tnn.ops.lags import fit
 from tnn.ops.tiles import tiles
 
 MODULES = {"dense": dense, "fft": fft, "banded": banded, "native": native}
@@ -28,42 +29,41 @@ def convolve(x: Tensor, kernel: Tensor, future: int, backend: str) -> Tensor:
     if x.numel() == 0:
         return torch.zeros_like(x)
     n, d = x.shape[-2:]
-    past, future, kernel = _within(n, kernel, future)
+    past, ahead = _reach(n, kernel.shape[0], future)
+    kernel = kernel[future - ahead : future + past + 1]
     rows = x.reshape(-1, n, d)
-    module = _choose(backend, rows, past + 1 + future, _fastest)
+    module = _choose(backend, rows, past + 1 + ahead, _fastest)
     if module is native:
-        return native.convolve(rows, kernel, future).reshape(x.shape)
+        return native.convolve(rows, kernel, ahead).reshape(x.shape)
     y = x.new_empty(rows.shape)
     with no_autocast(x.device):
         for row, channel in tiles(rows):
-            y[row, :, channel] = module.convolve(rows[row, :, channel], kernel[:, channel], future)
+            y[row, :, channel] = module.convolve(rows[row, :, channel], kernel[:, channel], ahead)
     return y.reshape(x.shape)
 
 
 @torch.library.custom_op("tnn::toeplitz_correlate", mutates_args=())
 def correlate(x: Tensor, g: Tensor, lags: int, future: int, backend: str) -> Tensor:
-    c = x.new_zeros(lags, x.shape[-1])
     if x.numel() == 0:
-        return c
+        return x.new_zeros(lags, x.shape[-1])
     n, d = x.shape[-2:]
-    past, ahead, found = _within(n, c, future)  # found is a view of c: the lags that n positions have
+    past, ahead = _reach(n, lags, future)
     rows, g = x.reshape(-1, n, d), g.reshape(-1, n, d)
     module = _choose(backend, rows, past + 1 + ahead, _fastest_gradient)
     if module is native:
-        found.copy_(native.correlate(rows, g, past + 1 + ahead, ahead))
-        return c
-    with no_autocast(x.device):
-        for row, channel in tiles(rows):
-            at = (row, slice(None), channel)
-            found[:, channel] += module.correlate(rows[at], g[at], past + 1 + ahead, ahead)
-    return c
+        c = native.correlate(rows, g, past + 1 + ahead, ahead)
+    else:
+        c = x.new_zeros(past + 1 + ahead, d)
+        with no_autocast(x.device):
+            for row, channel in tiles(rows):
+                at = (row, slice(None), channel)
+                c[:, channel] += module.correlate(rows[at], g[at], past + 1 + ahead, ahead)
+    return c if c.shape[0] == lags else fit(c, ahead, to_past=lags - 1 - future, to_future=future)
 
 
-def _within(n: int, kernel: Tensor, future: int) -> tuple[int, int, Tensor]:
-    """Past, future and entries of the lags that pairs among n positions have."""
-    past = min(kernel.shape[0] - 1 - future, n - 1)
-    ahead = min(future, n - 1)
-    return past, ahead, kernel[future - ahead : future + past + 1]
+def _reach(n: int, lags: int, future: int) -> tuple[int, int]:
+    """How far into the past and future pairs among n positions are apart, as far as the lags go."""
+    return min(lags - 1 - future, n - 1), min(future, n - 1)
 
 
 def _choose(backend: str, x: Tensor, lags: int, fastest: Callable[[Tensor, int], Any]) -> Any:
