@@ -3,6 +3,7 @@
 python -m benchmarks.crossovers > results/crossovers.md
 """
 
+import statistics
 import sys
 from functools import partial
 from types import ModuleType
@@ -61,19 +62,23 @@ def main() -> None:
     print(f"Native kernel: {native.load()[1]}.\n")
     print("| n | lags | future | " + " | ".join(columns) + " |")
     print("|---" * (3 + len(columns)) + "|")
+    leads = []
     for n in (1, 4, 16, 64, 128, 256, 512, 1024, 4096, 8192):
         shapes = [(w, 0) for w in (1, 2, 4, 16, 32, 64, 128, 256, 512, 1024, 1833, 4096, 8192) if w <= n]
         shapes += [(2 * n - 1, n - 1)] * (n > 1) + [(2 * w - 1, w - 1) for w in (512, 1902) if w < n]
         for lags, future in shapes:
             seconds = measure(n, lags, future)
-            best = {
-                min((k for k in seconds if not k.endswith("gradient")), key=seconds.__getitem__),
-                min((k for k in seconds if k.endswith("gradient")), key=seconds.__getitem__),
-            }
+            gradients = {name: t for name, t in seconds.items() if name.endswith("gradient")}
+            products = {name: t for name, t in seconds.items() if name not in gradients}
+            best = {min(group, key=group.__getitem__) for group in (products, gradients)}
+            for group, name in ((products, "native"), (gradients, "native gradient")):
+                leads.append(min(t for other, t in group.items() if other != name) / group[name])
             cells = [f"{1e3 * seconds[c]:.2f}" if c in seconds else "" for c in columns]
             cells = [f"**{cell}**" if c in best else cell for c, cell in zip(columns, cells, strict=True)]
             print(f"| {n} | {lags} | {future} | " + " | ".join(cells) + " |")
             sys.stdout.flush()
+    print(f"\nThe next best took {min(leads):.1f} to {max(leads):.1f} times as long as the native kernel, ", end="")
+    print(f"{statistics.median(leads):.1f} times in the median.")
 
 
 if __name__ == "__main__":

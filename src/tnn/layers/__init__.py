@@ -3,7 +3,8 @@
 from tnn.layers.block import TNNBlock
 from tnn.layers.gated import GatedLinearUnit, GatedToeplitzUnit
 from tnn.layers.norm import SimpleRMSNorm
-from tnn.layers.operator import ToeplitzOperator, ToeplitzOperator2d
+from tnn.layers.operator import ToeplitzOperator
+from tnn.layers.operator2d import ToeplitzOperator2d
 from tnn.layers.parameters import ParameterCount, count_parameters
 from tnn.layers.position import RelativePositionEncoder
 

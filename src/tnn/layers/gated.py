@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from tnn._checks import check_positive, check_sequence
 from tnn.layers.activation import activation
 from tnn.layers.mask import check_mask, zero_padding
-from tnn.layers.operator import ToeplitzOperator, ToeplitzOperator2d
+from tnn.layers.operator import ToeplitzOperator
+from tnn.layers.operator2d import ToeplitzOperator2d
 
 
 def inner_size(name: str, hidden_size: int, expansion: float) -> int:
