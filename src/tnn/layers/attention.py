@@ -1,11 +1,10 @@
 """Softmax self-attention, for the paper's comparison of a GTU with attention in the same block."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tnn._checks import check_positive, check_sequence
-from tnn.layers.mask import check_mask, zero_padding
+from tnn.layers.sequences import Mask, enter
 
 
 class SelfAttention(nn.Module):
@@ -25,27 +24,24 @@ class SelfAttention(nn.Module):
         self.value_proj = nn.Linear(hidden_size, hidden_size)
         self.out_proj = nn.Linear(hidden_size, hidden_size)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (..., n, hidden_size), mask (..., n) true at real positions -> (..., n, hidden_size)."""
         check_sequence("x", x, self.hidden_size)
-        if mask is not None:
-            mask = check_mask(mask, x)
-            x = zero_padding(x, mask)
+        x, sequences = enter(x, mask)
         q, k, v = (
             layer(x).unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)  # (..., heads, n, hidden_size / heads)
             for layer in (self.query_proj, self.key_proj, self.value_proj)
         )
-        if mask is None:
+        if sequences is None:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         else:
-            visible = self._visible(mask).unsqueeze(-3)
+            visible = self._visible(sequences.ids).unsqueeze(-3)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
         return self.out_proj(y.transpose(-3, -2).flatten(-2))
 
-    def _visible(self, mask: Tensor) -> Tensor:
-        """(..., n, n): who may look at whom. Everyone sees itself, or a padded row would be a softmax of nothing."""
-        n = mask.shape[-1]
-        visible = mask.unsqueeze(-2) | torch.eye(n, dtype=torch.bool, device=mask.device)
+    def _visible(self, ids: Tensor) -> Tensor:
+        """(..., n, n): who may look at whom. Padding sees padding, or its rows would be a softmax of nothing."""
+        visible = ids.unsqueeze(-1) == ids.unsqueeze(-2)
         return visible.tril() if self.causal else visible
 
     def extra_repr(self) -> str:

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from tnn._checks import check_choice, check_fraction, check_sequence
 from tnn.layers.attention import SelfAttention
 from tnn.layers.gated import GatedLinearUnit, GatedToeplitzUnit, inner_size
-from tnn.layers.mask import check_mask, zero_padding
 from tnn.layers.norm import make_norm
+from tnn.layers.sequences import Mask, Sequences, enter
 
 STRUCTURES = ("gtu+glu", "gtu", "attention+glu")
 NORM_POSITIONS = ("pre", "post")
@@ -18,8 +18,9 @@ class TNNBlock(nn.Module):
     """x + GTU(norm(x)), then x + GLU(norm(x)); or norm(x + GTU(x)), norm(x + GLU(x)) with norm_position="post".
 
     `structure`: "gtu+glu" (the paper's block), and its two ablations "gtu" and "attention+glu" (`num_heads` is used
-    there only). `norm`: "simple_rms", "layer", "rms" or "batch". The other `options` (causal, decay, rpe_size, dims,
-    ...) are those of GatedToeplitzUnit and ToeplitzOperator.
+    there only). `norm`: "simple_rms", "layer", "rms" or "batch". `inner_norm` puts a second norm and a second skip around
+    the token mixer, as the paper's Long-Range Arena models have. The other `options` (causal, decay, rpe_size, dims, ...)
+    are those of GatedToeplitzUnit and ToeplitzOperator.
 
     >>> import torch
     >>> from tnn.layers import TNNBlock, count_parameters
@@ -41,6 +42,7 @@ class TNNBlock(nn.Module):
         hidden_act: str = "silu",
         norm: str = "simple_rms",
         norm_position: str = "pre",
+        inner_norm: str | None = None,
         dropout: float = 0.0,
         **options: Any,
     ):
@@ -59,6 +61,8 @@ class TNNBlock(nn.Module):
             self.token_mixer = SelfAttention(hidden_size, num_heads, **options)
         else:
             self.token_mixer = GatedToeplitzUnit(hidden_size, gtu_expansion, hidden_act=hidden_act, **options)
+        if inner_norm is not None:
+            self.token_mixer = InnerResidual(make_norm(inner_norm, hidden_size), self.token_mixer)
         self.channel_norm: nn.Module | None = None
         self.channel_mixer: nn.Module | None = None
         if structure != "gtu":
@@ -66,21 +70,32 @@ class TNNBlock(nn.Module):
             self.channel_mixer = GatedLinearUnit(hidden_size, glu_expansion, hidden_act=hidden_act)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (..., n, hidden_size), mask (..., n) true at real positions; a grid has two axes in place of n."""
         check_sequence("x", x, self.hidden_size)
-        if mask is not None:
-            mask = check_mask(mask, x)
-            x = zero_padding(x, mask)  # a NaN there would reach the norms
-        x = self._residual(x, self.token_mixer, self.token_norm, mask)
+        x, sequences = enter(x, mask)
+        x = self._residual(x, self.token_mixer, self.token_norm, sequences)
         if self.channel_mixer is not None and self.channel_norm is not None:
-            x = self._residual(x, self.channel_mixer, self.channel_norm, mask)
+            x = self._residual(x, self.channel_mixer, self.channel_norm, sequences)
         return x
 
-    def _residual(self, x: Tensor, mixer: nn.Module, norm: nn.Module, mask: Tensor | None) -> Tensor:
+    def _residual(self, x: Tensor, mixer: nn.Module, norm: nn.Module, sequences: Sequences | None) -> Tensor:
         if self.norm_position == "pre":
-            return x + self.dropout(mixer(norm(x, mask), mask))
-        return norm(x + self.dropout(mixer(x, mask)), mask)
+            return x + self.dropout(mixer(norm(x, sequences), sequences))
+        return norm(x + self.dropout(mixer(x, sequences)), sequences)
 
     def extra_repr(self) -> str:
         return f"structure={self.structure}, norm_position={self.norm_position}"
+
+
+class InnerResidual(nn.Module):
+    """x + mixer(norm(x)), inside the residual of a block."""
+
+    def __init__(self, norm: nn.Module, mixer: nn.Module):
+        super().__init__()
+        self.norm = norm
+        self.mixer = mixer
+
+    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
+        x, sequences = enter(x, mask)
+        return x + self.mixer(self.norm(x, sequences), sequences)

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from tnn._checks import check_positive, check_sequence
 from tnn.layers.activation import activation
-from tnn.layers.mask import check_mask, zero_padding
 from tnn.layers.operator import ToeplitzOperator
 from tnn.layers.operator2d import ToeplitzOperator2d
+from tnn.layers.sequences import Mask, enter
 
 
 def inner_size(name: str, hidden_size: int, expansion: float) -> int:
@@ -69,14 +69,13 @@ class GatedToeplitzUnit(nn.Module):
                 nn.init.normal_(layer.weight, std=self.initializer_range)
                 nn.init.normal_(layer.bias, std=self.initializer_range)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (..., n, hidden_size) and mask (..., n), or (..., h, w, hidden_size) and (..., h, w)."""
         check_sequence("x", x, self.hidden_size, axes=self._axes)
-        if mask is not None:
-            x = zero_padding(x, check_mask(mask, x))  # a NaN there would reach the gradients of the weights
+        x, sequences = enter(x, mask)
         gate = self._activation(self.gate_proj(x))
         value = self._activation(self.value_proj(x))  # not zero at padded positions: the operator masks it
-        return self.out_proj(gate * self.operator(value, mask))
+        return self.out_proj(gate * self.operator(value, sequences))
 
     def extra_repr(self) -> str:
         return f"hidden_act={self.hidden_act}"
@@ -101,11 +100,10 @@ class GatedLinearUnit(nn.Module):
         self.value_proj = nn.Linear(hidden_size, inner)
         self.out_proj = nn.Linear(inner, hidden_size)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (..., hidden_size), mask (...). Each position is mapped alone: padding is only kept from the gradients."""
         check_sequence("x", x, self.hidden_size)
-        if mask is not None:
-            x = zero_padding(x, check_mask(mask, x))
+        x, _ = enter(x, mask)
         return self.out_proj(self._activation(self.gate_proj(x)) * self.value_proj(x))
 
     def extra_repr(self) -> str:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tnn._checks import check_choice, check_float
 from tnn._precision import compute_dtype
-from tnn.layers.mask import check_mask, zero_padding
+from tnn.layers.sequences import Mask, enter
 
 
 def simple_rms_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
@@ -31,7 +31,7 @@ class SimpleRMSNorm(nn.Module):
         super().__init__()
         self.eps = eps
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (..., d). Each position is normalised alone, so `mask` changes nothing."""
         return simple_rms_norm(x, self.eps)
 
@@ -40,26 +40,27 @@ class SimpleRMSNorm(nn.Module):
 
 
 class LayerNorm(nn.LayerNorm):
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         return super().forward(x)
 
 
 class RMSNorm(nn.RMSNorm):
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         return super().forward(x)
 
 
 class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation of the channels (last axis), with statistics over the real positions only."""
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         if mask is None or not self.training:  # running statistics: each position is normalised alone
             return super().forward(x.reshape(-1, x.shape[-1])).reshape(x.shape)
-        real = check_mask(mask, x)
+        x, sequences = enter(x, mask)
+        assert sequences is not None
         axes = tuple(range(x.ndim - 1))
-        count = real.sum().clamp_min(1)
-        mean = zero_padding(x, real).sum(axes) / count
-        variance = zero_padding(x - mean, real).square().sum(axes) / count
+        count = sequences.real.sum().clamp_min(1)
+        mean = sequences.zero_padding(x).sum(axes) / count
+        variance = sequences.zero_padding(x - mean).square().sum(axes) / count
         self._track(mean.detach(), variance.detach() * count / (count - 1).clamp_min(1))
         y = (x - mean) * torch.rsqrt(variance + self.eps)
         return y * self.weight + self.bias

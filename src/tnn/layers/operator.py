@@ -9,8 +9,8 @@ from tnn._checks import check_choice, check_positive, check_sequence, check_tole
 from tnn._precision import compute_dtype
 from tnn.layers.activation import ACTIVATIONS
 from tnn.layers.decay import Decay
-from tnn.layers.mask import apply_unpadded, check_mask
 from tnn.layers.position import INPUTS, NORMS, RelativePositionEncoder
+from tnn.layers.sequences import Mask, enter
 from tnn.ops import Bandwidth, effective_bandwidth, toeplitz_matmul
 from tnn.ops.product import BACKENDS
 
@@ -106,34 +106,24 @@ class ToeplitzOperator(nn.Module):
         # A plain number, which a compiled graph can hold on to and guard; a learned rate is looked up when needed.
         self._fixed_bandwidth = effective_bandwidth(self.decay.rate, tolerance, causal=self.causal).lags
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (..., n, channels), mask (..., n) true at real positions -> (..., n, channels).
 
         Outputs at real positions are those of the unpadded rows; what stands at the others means nothing.
         """
         check_sequence("x", x, self.channels)
-        if mask is None or x.numel() == 0:
+        x, sequences = enter(x, mask)
+        if sequences is None or x.numel() == 0:
             return self._product(x)
-        mask = check_mask(mask, x)
-        if self.depends_on_length:
-            return self._row_by_row(x, mask)
-        return apply_unpadded(self._product, x, mask)
+        return sequences.apply(self._product, x, needs_length=self.depends_on_length)
 
     @property
     def depends_on_length(self) -> bool:
         return self.rpe is not None and self.rpe.depends_on_length
 
     def _product(self, x: Tensor) -> Tensor:
-        return toeplitz_matmul(x, self._kernel(x.shape[-2]), causal=self.causal, backend=self.backend)
-
-    def _row_by_row(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Coefficients of lag / length differ from row to row of a padded batch."""
-        rows, masks = x.reshape(-1, *x.shape[-2:]), mask.reshape(-1, mask.shape[-1])
-        mixed = [
-            torch.zeros_like(row).index_put((real,), self._product(row[real])) if real.any() else torch.zeros_like(row)
-            for row, real in zip(rows, masks, strict=True)
-        ]
-        return torch.stack(mixed).reshape(x.shape)
+        kernel = self._kernel(x.shape[-2], x.device)
+        return toeplitz_matmul(x, kernel, causal=self.causal, backend=self.backend)
 
     def bandwidth(self) -> Bandwidth:
         """The lags that are kept for any length, and the bound on the dropped tail per unit of coefficient."""
@@ -152,13 +142,13 @@ class ToeplitzOperator(nn.Module):
     def kernel(self, length: int) -> Tensor:
         """The decayed coefficients for sequences of `length`: (w, channels) if causal, else (2w-1, channels)."""
         check_positive("length", length)
-        kernel = self._kernel(length)
+        kernel = self._kernel(length, self._coefficient_source().device)
         return kernel if kernel.requires_grad else kernel.clone()  # not the cache itself
 
-    def _kernel(self, length: int) -> Tensor:
+    def _kernel(self, length: int, device: torch.device) -> Tensor:
         lags = self._lags_kept(length)
         if not self._may_cache():
-            return self._compute_kernel(length, lags)
+            return self._compute_kernel(length, lags, device)
         parameters = list(self.parameters())
         made_for = length if self.depends_on_length else None
         cached = self._cached
@@ -168,7 +158,7 @@ class ToeplitzOperator(nn.Module):
             or cached.made_for != made_for
             or not all(_same(old, new) for old, new in zip(cached.made_from, parameters, strict=True))
         ):
-            kernel = self._compute_kernel(length, lags)
+            kernel = self._compute_kernel(length, lags, device)
             cached = _CachedKernel([p.detach().clone() for p in parameters], made_for, lags, kernel)
             self._cached = cached
         return self._first_lags(cached.kernel, lags)
@@ -191,11 +181,10 @@ class ToeplitzOperator(nn.Module):
         zero = 0 if self.causal else kernel.shape[0] // 2
         return kernel[zero if self.causal else zero - lags + 1 : zero + lags]
 
-    def _compute_kernel(self, length: int, lags: int) -> Tensor:
-        parameter = self.rpe.output.weight if self.rpe is not None else self.free
-        assert parameter is not None
-        dtype = compute_dtype(parameter)
-        lag = torch.arange(0 if self.causal else 1 - lags, lags, device=parameter.device)
+    def _compute_kernel(self, length: int, lags: int, device: torch.device) -> Tensor:
+        """On the device of the input: parameters may be elsewhere until the module that holds them is called."""
+        dtype = compute_dtype(self._coefficient_source())
+        lag = torch.arange(0 if self.causal else 1 - lags, lags, device=device)
         if self.rpe is not None:
             coefficients = self.rpe(lag, length)
         else:
@@ -204,6 +193,11 @@ class ToeplitzOperator(nn.Module):
         if self.decay.mode == "none":
             return coefficients
         return coefficients * self.decay(lag.to(dtype))
+
+    def _coefficient_source(self) -> Tensor:
+        source = self.rpe.output.weight if self.rpe is not None else self.free
+        assert source is not None
+        return source
 
     def _may_cache(self) -> bool:
         """Only where nothing is recorded or traced, and for parameters that are the module's own."""

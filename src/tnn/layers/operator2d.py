@@ -5,8 +5,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from tnn._checks import check_choice, check_sequence
-from tnn.layers.mask import check_mask, zero_padding
 from tnn.layers.operator import ToeplitzOperator
+from tnn.layers.sequences import Mask, enter
 
 FORMS = ("sum", "product")
 
@@ -34,15 +34,16 @@ class ToeplitzOperator2d(nn.Module):
         self.height = ToeplitzOperator(channels, **options)
         self.width = ToeplitzOperator(channels, **options)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (..., h, w, channels), mask (..., h, w) -> (..., h, w, channels). Padded cells contribute nothing."""
         check_sequence("x", x, self.channels, axes="height, width")
-        if mask is not None:
+        x, cells = enter(x, mask)
+        if cells is not None:
             if self.height.depends_on_length:
                 raise ValueError(
                     'a mask of a grid needs rpe_input="integer" or "sincos"; "normalized" has one size only'
                 )
-            x = zero_padding(x, check_mask(mask, x))
+            x = cells.zero_padding(x)
         if self.form == "sum":
             return self._along_height(x) + self.width(x)
         return 2 * self._along_height(self.width(x))

@@ -112,8 +112,12 @@ class RelativePositionEncoder(nn.Module):
 
 def _linear(layer: nn.Module, x: Tensor) -> Tensor:
     weight, bias = cast(nn.Linear, layer).weight, cast(nn.Linear, layer).bias
+    if weight.dtype == x.dtype:
+        return layer(x)  # with its hooks, which bring the weights of an offloaded model
     return F.linear(x, weight.to(x.dtype), bias.to(x.dtype))
 
 
 def _layer_norm(norm: nn.LayerNorm, x: Tensor) -> Tensor:
+    if norm.weight.dtype == x.dtype:
+        return norm(x)
     return F.layer_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.bias.to(x.dtype), norm.eps)

@@ -1,0 +1,120 @@
+"""Which positions of a batch form which sequence: padded rows, or several documents packed into one row.
+
+Layers take a `mask`: a tensor that is true (or 1) at real positions, as in transformers; or `Sequences`, which a model
+makes once for all its layers. Either way each sequence must come out as if it were alone.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class _Rows(NamedTuple):
+    """Sequences of similar length, one a row."""
+
+    position: Tensor  # (sequences, longest): where in the flattened batch
+    real: Tensor  # (sequences, longest): false past the end of a sequence
+
+
+class Sequences:
+    """Where the sequences of a batch lie. `ids` (..., n): 0 at padding; equal ids in a row are one sequence, in order.
+
+    A mask is the case of one sequence a row; its ids are booleans.
+
+    >>> import torch
+    >>> from tnn.layers.sequences import Sequences
+    >>> packed = Sequences(torch.tensor([[1, 1, 1, 2, 2, 0]]))               # two documents and one position of padding
+    >>> packed.apply(lambda x: x.cumsum(-2), torch.ones(1, 6, 1)).squeeze()
+    tensor([1., 2., 3., 1., 2., 0.])
+    """
+
+    def __init__(self, ids: Tensor):
+        self.ids = ids
+        self.real = ids != 0  # (..., n)
+
+    def to(self, device: torch.device | str | int, non_blocking: bool = False) -> "Sequences":
+        """What a model split over several devices calls between its layers."""
+        return Sequences(self.ids.to(device, non_blocking=non_blocking))
+
+    def zero_padding(self, x: Tensor) -> Tensor:
+        """x (..., n, d) with zeros at padded positions; filled, not multiplied, so that a NaN there goes too."""
+        return x.masked_fill(~self.real.unsqueeze(-1), 0)
+
+    def apply(self, mix: Callable[[Tensor], Tensor], x: Tensor, *, needs_length: bool = False) -> Tensor:
+        """mix(x) along axis -2, each sequence alone. `mix` ignores zeros at the end, unless it `needs_length`."""
+        traced = torch.compiler.is_compiling() or self.ids.is_meta
+        if traced and self.ids.dtype == torch.bool and not needs_length:
+            return self._apply_closed_up(mix, x)
+        if self._padded_at_the_ends and not needs_length:
+            return mix(self.zero_padding(x))  # a shift-invariant product: zeros on either side are no news
+        flat = x.reshape(-1, x.shape[-1])
+        rows = list(self._rows(same_length=needs_length))
+        mixed = [mix(flat[r.position].masked_fill(~r.real.unsqueeze(-1), 0))[r.real] for r in rows]
+        if not rows:
+            return torch.zeros_like(x)
+        positions = torch.cat([r.position[r.real] for r in rows])
+        return torch.zeros_like(flat).index_copy(0, positions, torch.cat(mixed)).reshape(x.shape)
+
+    def _apply_closed_up(self, mix: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """The same for one sequence a row, in shapes that do not depend on the mask: a graph serves every mask."""
+        order = torch.argsort((~self.real).byte(), dim=-1, stable=True)  # real positions first, in their order
+        index = order.unsqueeze(-1).expand(x.shape)
+        mixed = mix(x.gather(-2, index).masked_fill(~self.real.gather(-1, order).unsqueeze(-1), 0))
+        return torch.zeros_like(mixed).scatter(-2, index, mixed)
+
+    @cached_property
+    def _padded_at_the_ends(self) -> bool:
+        """At most one sequence a row, without gaps."""
+        starts = self.real[..., 1:] & (self.ids[..., 1:] != self.ids[..., :-1])
+        return bool((starts.sum(-1) + self.real[..., 0] <= 1).all())
+
+    def _rows(self, same_length: bool) -> Iterator[_Rows]:
+        """Sequences grouped by length: the same, or the same power of two, so that less than half is padding."""
+        order, lengths = self._sorted
+        starts = lengths.cumsum(0) - lengths
+        group = lengths if same_length else torch.ceil(torch.log2(lengths.double()))
+        for key in group.unique():
+            start, length = starts[group == key, None], lengths[group == key, None]
+            step = torch.arange(int(length.max()), device=order.device)
+            real = step < length
+            yield _Rows(position=order[torch.where(real, start + step, start)], real=real)
+
+    @cached_property
+    def _sorted(self) -> tuple[Tensor, Tensor]:
+        """Real positions of the flattened batch, sequence after sequence; and the sequences' lengths."""
+        ids = self.ids.reshape(-1, self.ids.shape[-1]).long()
+        row = torch.arange(len(ids), device=ids.device)[:, None]
+        key = (row * (ids.amax() + 1) + ids).flatten()
+        positions = self.real.flatten().nonzero().squeeze(1)
+        order = positions[torch.argsort(key[positions], stable=True)]
+        return order, torch.unique_consecutive(key[order], return_counts=True)[1]
+
+
+Mask = Tensor | Sequences | None
+
+
+def enter(x: Tensor, mask: Mask) -> tuple[Tensor, Sequences | None]:
+    """What a layer does first: a mask that comes from outside is checked, and what stands at its padding removed."""
+    if mask is None or isinstance(mask, Sequences):
+        return x, mask
+    sequences = Sequences(checked_mask(mask, x))
+    return sequences.zero_padding(x), sequences
+
+
+def checked_mask(mask: Tensor, x: Tensor, name: str = "mask") -> Tensor:
+    """`mask` as booleans of shape x.shape[:-1]."""
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor; got {type(mask).__name__}")
+    if mask.is_complex():
+        raise TypeError(f"{name} must be boolean, or hold 0 and 1; got {mask.dtype}")
+    if mask.shape != x.shape[:-1]:
+        raise ValueError(f"{name} must have shape {tuple(x.shape[:-1])}, one entry a position; got {tuple(mask.shape)}")
+    if mask.device != x.device:
+        raise ValueError(f"{name} and x must share a device; got {mask.device} and {x.device}")
+    readable = not (torch.compiler.is_compiling() or mask.is_meta)
+    if mask.dtype != torch.bool and readable and not ((mask == 0) | (mask == 1)).all():
+        raise ValueError(f"{name} must hold 1 at real positions and 0 at padding; got other values (an additive mask?)")
+    return mask.bool()

@@ -1,0 +1,32 @@
+"""Our models in transformers' Auto classes; importing this module registers them."""
+
+from transformers import (
+    AutoImageProcessor,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageClassification,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    ViTImageProcessorPil,
+)
+
+from tnn.models.backbone import TNNModel
+from tnn.models.configuration import TNNConfig, TNNImageConfig
+from tnn.models.heads import (
+    TNNForCausalLM,
+    TNNForMaskedLM,
+    TNNForSequenceClassification,
+    TNNForTokenClassification,
+)
+from tnn.models.image import TNNForImageClassification, TNNImageModel
+
+AutoModel.register(TNNConfig, TNNModel, exist_ok=True)
+AutoModelForCausalLM.register(TNNConfig, TNNForCausalLM, exist_ok=True)
+AutoModelForMaskedLM.register(TNNConfig, TNNForMaskedLM, exist_ok=True)
+AutoModelForSequenceClassification.register(TNNConfig, TNNForSequenceClassification, exist_ok=True)
+AutoModelForTokenClassification.register(TNNConfig, TNNForTokenClassification, exist_ok=True)
+
+AutoModel.register(TNNImageConfig, TNNImageModel, exist_ok=True)
+AutoModelForImageClassification.register(TNNImageConfig, TNNForImageClassification, exist_ok=True)
+AutoImageProcessor.register(TNNImageConfig, image_processor_classes={"pil": ViTImageProcessorPil}, exist_ok=True)

@@ -1,0 +1,126 @@
+"""The text model without a head: embedding, blocks, norm."""
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from tnn.layers import TNNBlock
+from tnn.layers.norm import make_norm
+from tnn.models.configuration import TNNBlockConfig, TNNConfig
+from tnn.models.inputs import check_ids, find_sequences
+from tnn.models.positions import PositionEmbedding
+
+
+class TNNLayer(GradientCheckpointingLayer, TNNBlock):
+    """A block of the paper, as transformers checkpoints and records it."""
+
+
+class TNNPreTrainedModel(PreTrainedModel):
+    """What all TNN models share: initialisation, and how transformers loads, casts and splits them."""
+
+    config: TNNBlockConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["TNNLayer"]
+    _keep_in_fp32_modules_strict = ["rpe", "decay"]  # bfloat16 cannot tell lag 1,000 from lag 1,001
+    _can_record_outputs = {"hidden_states": TNNLayer}
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Every parameter and buffer, as `from_pretrained` builds on the meta device; loaded ones are left alone.
+
+        `initializer`: "torch" is each module's own reset_parameters, and "gtu" is that as well, for a GTU knows its
+        `initializer_range`; "normal" draws every dense layer of the stack from N(0, initializer_range) with bias 0.
+        """
+        if isinstance(module, nn.BatchNorm1d):
+            super()._init_weights(module)  # its own reset would wipe loaded statistics
+        elif isinstance(module, nn.Embedding):
+            scaled = getattr(self.config, "scale_embedding", False)
+            std = self.config.hidden_size**-0.5 if scaled else self.config.initializer_range
+            nn.init.normal_(module.weight, std=std)
+            if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
+                nn.init.zeros_(module.weight[module.padding_idx])
+        elif isinstance(module, nn.Linear) and self.config.initializer == "normal":
+            nn.init.normal_(module.weight, std=self.config.initializer_range)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif callable(reset := getattr(module, "reset_parameters", None)):
+            reset()
+
+
+class TNNModel(TNNPreTrainedModel):
+    """Token ids to hidden states.
+
+    >>> import torch
+    >>> from tnn import TNNConfig, TNNModel
+    >>> model = TNNModel(TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2)).eval()
+    >>> model(torch.tensor([[5, 6, 7]])).last_hidden_state.shape
+    torch.Size([1, 3, 16])
+    """
+
+    config: TNNConfig
+
+    def __init__(self, config: TNNConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=_own_pad_id(config))
+        self.positions = PositionEmbedding(
+            config.position_embedding, config.hidden_size, config.max_position_embeddings
+        )
+        self.embed_norm = nn.LayerNorm(config.hidden_size) if config.embedding_norm else None
+        self.dropout = nn.Dropout(config.dropout if config.embedding_dropout is None else config.embedding_dropout)
+        self.layers = nn.ModuleList(TNNLayer(**config.block_options()) for _ in range(config.num_hidden_layers))
+        self.norm = make_norm(config.final_norm, config.hidden_size) if config.final_norm else None
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        """input_ids (batch, n), or inputs_embeds (batch, n, hidden_size): what `embed_tokens` would give for them.
+
+        attention_mask (batch, n): 1 at real tokens. Documents packed into a row are kept apart if `position_ids`
+        (batch, n) restart with each of them, or if `cu_seqlens`, the offsets of a batch of one, tell where they begin.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give either input_ids or inputs_embeds, and not both")
+        if inputs_embeds is None:
+            assert input_ids is not None
+            check_ids("input_ids", input_ids, self.config.vocab_size)
+            inputs_embeds = self.embed_tokens(input_ids)
+        if inputs_embeds.ndim != 3 or inputs_embeds.shape[1] == 0:
+            raise ValueError(f"the input must be (batch, n) with n at least 1; got {tuple(inputs_embeds.shape[:2])}")
+        if cu_seqlens is None:
+            cu_seqlens = kwargs.get("cu_seq_lens_q")  # the name that transformers' collators use
+        sequences, position_ids = find_sequences(inputs_embeds, attention_mask, position_ids, cu_seqlens)
+
+        x = inputs_embeds
+        if self.config.scale_embedding:
+            x = x * self.config.hidden_size**0.5
+        x = self.positions(x, position_ids)
+        if self.embed_norm is not None:
+            x = self.embed_norm(x)
+        x = self.dropout(x)
+        if sequences is not None:
+            x = sequences.zero_padding(x)  # (batch, n, hidden_size)
+        for layer in self.layers:
+            x = layer(x, sequences)
+        if self.norm is not None:
+            x = self.norm(x, sequences)
+        return BaseModelOutput(last_hidden_state=x)
+
+
+def _own_pad_id(config: TNNConfig) -> int | None:
+    """The pad id, whose embedding stays 0; but not if it is a token that must learn (tokenizers that pad with eos)."""
+    eos = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    return None if config.pad_token_id in [config.bos_token_id, *eos] else config.pad_token_id

@@ -1,0 +1,342 @@
+"""Text models with a head: causal and masked language models, and three classifiers."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import GenerationMixin
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    CausalLMOutput,
+    MaskedLMOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.modeling_utils import slice_logits_to_keep
+from transformers.utils import can_return_tuple
+
+from tnn.layers.activation import activation
+from tnn.models.backbone import TNNModel, TNNPreTrainedModel
+from tnn.models.configuration import TNNBlockConfig, TNNConfig
+from tnn.models.inputs import check_ids
+from tnn.models.loss import linear_cross_entropy
+
+IGNORED = -100
+
+
+class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
+    """A causal language model; the output matrix is the embedding unless `tie_word_embeddings=False`.
+
+    >>> import torch
+    >>> from tnn import TNNConfig, TNNForCausalLM
+    >>> model = TNNForCausalLM(TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2)).eval()
+    >>> ids = torch.tensor([[5, 6, 7, 8]])
+    >>> model(ids, labels=ids).logits.shape
+    torch.Size([1, 4, 100])
+    """
+
+    config: TNNConfig
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
+
+    def __init__(self, config: TNNConfig):
+        super().__init__(config)
+        if not config.is_decoder:
+            raise ValueError("TNNForCausalLM needs a causal configuration: is_decoder=True")
+        self.model = TNNModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        logits_to_keep: int | Tensor = 0,
+        **kwargs: Any,
+    ) -> CausalLMOutput:
+        """labels (batch, n), not shifted; -100 is ignored. The other arguments are those of TNNModel."""
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+        hidden = outputs.last_hidden_state
+        if labels is None:
+            loss, logits = None, self.lm_head(slice_logits_to_keep(hidden, logits_to_keep))
+        else:
+            if not isinstance(logits_to_keep, int) or logits_to_keep != 0:
+                raise ValueError("labels need all logits: give either labels or logits_to_keep, and not both")
+            loss, logits = _language_model_loss(self, self.lm_head, hidden, labels, shift=True, **kwargs)
+        return CausalLMOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
+
+    def _prepare_cache_for_generation(
+        self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> None:
+        """Each step runs the whole prefix: there is no cache yet."""
+        model_kwargs["use_cache"] = False
+
+
+class TNNForMaskedLM(TNNPreTrainedModel):
+    """A masked language model: dense layer, GELU, LayerNorm, then the (tied) output matrix with a bias.
+
+    >>> import torch
+    >>> from tnn import TNNConfig, TNNForMaskedLM
+    >>> model = TNNForMaskedLM(TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2, is_decoder=False))
+    >>> model(torch.tensor([[5, 6, 7, 8]])).logits.shape
+    torch.Size([1, 4, 100])
+    """
+
+    config: TNNConfig
+    _tied_weights_keys = {"lm_head.decoder.weight": "model.embed_tokens.weight"}
+
+    def __init__(self, config: TNNConfig):
+        super().__init__(config)
+        if config.is_decoder:
+            raise ValueError("TNNForMaskedLM needs a bidirectional configuration: is_decoder=False")
+        self.model = TNNModel(config)
+        self.lm_head = MaskedLMHead(config)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        self.lm_head.decoder = new_embeddings
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> MaskedLMOutput:
+        """labels (batch, n): the tokens at masked positions, -100 elsewhere. The others are those of TNNModel."""
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+        features = self.lm_head.transform(outputs.last_hidden_state)
+        if labels is None:
+            loss, logits = None, self.lm_head.decoder(features)
+        else:
+            loss, logits = _language_model_loss(self, self.lm_head.decoder, features, labels, shift=False, **kwargs)
+        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
+
+
+class MaskedLMHead(nn.Module):
+    def __init__(self, config: TNNConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+
+    def transform(self, x: Tensor) -> Tensor:
+        return self.norm(F.gelu(self.dense(x)))
+
+
+def _language_model_loss(
+    model: TNNPreTrainedModel, head: nn.Module, hidden: Tensor, labels: Tensor, *, shift: bool, **kwargs: Any
+) -> tuple[Tensor, Tensor]:
+    """(loss, logits). A loss function or an output layer that someone has put in place of ours is used as it is."""
+    if labels.shape != hidden.shape[:2]:
+        raise ValueError(f"labels must have shape {tuple(hidden.shape[:2])}, one a token; got {tuple(labels.shape)}")
+    check_ids("labels", labels, model.config.vocab_size, ignored=IGNORED)
+    ours = type(head) is nn.Linear and not hasattr(model, "_loss_function")
+    if ours and isinstance(head, nn.Linear) and not torch.compiler.is_compiling():
+        if shift:
+            labels = kwargs.get("shift_labels", F.pad(labels, (0, 1), value=IGNORED)[:, 1:])
+        return linear_cross_entropy(hidden, head, labels, num_items=kwargs.get("num_items_in_batch"))
+    logits = head(hidden)
+    return model.loss_function(logits=logits, labels=labels, vocab_size=model.config.vocab_size, **kwargs), logits
+
+
+class TNNForSequenceClassification(TNNPreTrainedModel):
+    """One label (or number, with `num_labels=1`) a sequence, from the mean over its real tokens.
+
+    >>> import torch
+    >>> from tnn import TNNConfig, TNNForSequenceClassification
+    >>> config = TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2, is_decoder=False, num_labels=3)
+    >>> TNNForSequenceClassification(config)(torch.tensor([[5, 6, 7, 8]])).logits.shape
+    torch.Size([1, 3])
+    """
+
+    config: TNNConfig
+    accepts_loss_kwargs = False  # the mean over a batch does not know the other micro-batches
+
+    def __init__(self, config: TNNConfig):
+        super().__init__(config)
+        self.model = TNNModel(config)
+        self.classifier = Classifier(config, config.hidden_size, config.classifier_act)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """labels (batch,), or (batch, num_labels) for several numbers or several labels a sequence."""
+        pooled, outputs = _encode(
+            self.model, input_ids, attention_mask, position_ids=position_ids, inputs_embeds=inputs_embeds, **kwargs
+        )
+        logits = self.classifier(pooled)
+        loss = None if labels is None else classification_loss(self, logits, labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
+
+
+class TNNForSequencePairClassification(TNNPreTrainedModel):
+    """One label a pair of sequences: both through the same encoder, then a hidden layer on [a, b, a - b, a * b].
+
+    >>> import torch
+    >>> from tnn import TNNConfig, TNNForSequencePairClassification
+    >>> config = TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2, is_decoder=False)
+    >>> model = TNNForSequencePairClassification(config)
+    >>> model(input_ids=torch.tensor([[5, 6, 7]]), pair_input_ids=torch.tensor([[8, 9]])).logits.shape
+    torch.Size([1, 2])
+    """
+
+    config: TNNConfig
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: TNNConfig):
+        super().__init__(config)
+        self.model = TNNModel(config)
+        self.classifier = Classifier(config, 4 * config.hidden_size, config.classifier_act or "gelu")
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        pair_input_ids: Tensor | None = None,
+        pair_attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        pair_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """input_ids (batch, n) and pair_input_ids (batch, m), each with its mask; labels (batch,)."""
+        a, outputs = _encode(self.model, input_ids, attention_mask, inputs_embeds=inputs_embeds, **kwargs)
+        b, _ = _encode(self.model, pair_input_ids, pair_attention_mask, inputs_embeds=pair_inputs_embeds)
+        if len(a) != len(b):
+            raise ValueError(f"both sequences must have the same batch size; got {len(a)} and {len(b)}")
+        logits = self.classifier(torch.cat([a, b, a - b, a * b], dim=-1))
+        loss = None if labels is None else classification_loss(self, logits, labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
+
+
+class TNNForTokenClassification(TNNPreTrainedModel):
+    """One label a token.
+
+    >>> import torch
+    >>> from tnn import TNNConfig, TNNForTokenClassification
+    >>> config = TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2, is_decoder=False, num_labels=5)
+    >>> TNNForTokenClassification(config)(torch.tensor([[5, 6, 7, 8]])).logits.shape
+    torch.Size([1, 4, 5])
+    """
+
+    config: TNNConfig
+
+    def __init__(self, config: TNNConfig):
+        super().__init__(config)
+        self.model = TNNModel(config)
+        self.classifier = Classifier(config, config.hidden_size, config.classifier_act)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """labels (batch, n); -100 is ignored. The other arguments are those of TNNModel."""
+        outputs = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+        logits = self.classifier(outputs.last_hidden_state)
+        loss = None
+        if labels is not None:
+            if labels.shape != logits.shape[:2]:
+                raise ValueError(f"labels must have shape {tuple(logits.shape[:2])}; got {tuple(labels.shape)}")
+            check_ids("labels", labels, self.config.num_labels, ignored=IGNORED)
+            loss = self.loss_function(logits, labels, self.config, **kwargs)
+        return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
+
+
+class Classifier(nn.Module):
+    """A linear map to the labels, after a hidden layer if there is an activation."""
+
+    def __init__(self, config: TNNBlockConfig, features: int, act: str | None):
+        super().__init__()
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self._activation = None if act is None else activation("classifier_act", act)
+        self.hidden = None if act is None else nn.Linear(features, config.hidden_size)
+        self.out = nn.Linear(features if act is None else config.hidden_size, config.num_labels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.hidden is not None and self._activation is not None:
+            x = self._activation(self.hidden(self.dropout(x)))
+        return self.out(self.dropout(x))
+
+
+def _encode(
+    model: TNNModel, input_ids: Tensor | None, attention_mask: Tensor | None, **kwargs: Any
+) -> tuple[Tensor, BaseModelOutput]:
+    outputs = model(input_ids, attention_mask=attention_mask, **kwargs)
+    return pool(outputs.last_hidden_state, attention_mask, model.config.pooling), outputs
+
+
+def pool(x: Tensor, mask: Tensor | None, how: str) -> Tensor:
+    """x (batch, n, d), mask (batch, n) -> (batch, d): mean over the real positions, or the first or last of them."""
+    if mask is None:
+        return x.mean(1) if how == "mean" else x[:, 0 if how == "first" else -1]
+    real = mask.bool()
+    if how == "mean":
+        total = x.masked_fill(~real.unsqueeze(-1), 0).sum(1)
+        return total / real.sum(1, keepdim=True).clamp_min(1)
+    n = x.shape[1]
+    index = real.long().argmax(1) if how == "first" else n - 1 - real.flip(1).long().argmax(1)
+    return x[torch.arange(len(x), device=x.device), index]
+
+
+def classification_loss(model: TNNPreTrainedModel, logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of one label, squared error of numbers, or binary cross-entropy of several labels.
+
+    Which one is `config.problem_type`; if that is None, numbers for `num_labels=1`, one label for integer labels.
+    """
+    if labels.shape[:1] != logits.shape[:1]:
+        raise ValueError(f"labels must hold {len(logits)} rows, one a sequence; got shape {tuple(labels.shape)}")
+    kind = model.config.problem_type
+    one_label = kind is None and model.config.num_labels > 1 and not labels.is_floating_point()
+    if kind == "single_label_classification" or one_label:
+        check_ids("labels", labels, model.config.num_labels)
+    elif labels.numel() != logits.numel():
+        raise ValueError(f"labels must have shape {tuple(logits.shape)}; got {tuple(labels.shape)}")
+    else:
+        labels = labels.to(logits.dtype)
+    return model.loss_function(labels=labels, pooled_logits=logits, logits=logits, config=model.config)

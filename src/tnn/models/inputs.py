@@ -1,0 +1,77 @@
+"""What callers give to a model: checked, and turned into the sequences that its layers mix."""
+
+import torch
+from torch import Tensor
+
+from tnn.layers.sequences import Sequences, checked_mask
+
+
+def check_ids(name: str, ids: Tensor, size: int, *, ignored: int | None = None) -> None:
+    """Whole numbers in [0, size); read on the CPU only, where that costs nothing."""
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise TypeError(f"{name} must hold integers; got {ids.dtype}")
+    if torch.compiler.is_compiling() or ids.device.type != "cpu" or ids.numel() == 0:
+        return
+    wrong = (ids < 0) | (ids >= size)
+    if ignored is not None:
+        wrong &= ids != ignored
+    if wrong.any():
+        found = int(ids[wrong][0])
+        raise ValueError(
+            f"{name} must be in 0 .. {size - 1}{f' or {ignored}' if ignored is not None else ''}; got {found}"
+        )
+
+
+def find_sequences(
+    x: Tensor, attention_mask: Tensor | None, position_ids: Tensor | None, cu_seqlens: Tensor | None
+) -> tuple[Sequences | None, Tensor | None]:
+    """Which positions of x (batch, n, d) form sequences (None: each row is one), and the position of each in its own."""
+    if attention_mask is not None:
+        attention_mask = checked_mask(attention_mask, x, "attention_mask")
+    if cu_seqlens is not None:
+        position_ids = _positions_from_offsets(cu_seqlens, x)
+    elif position_ids is not None:
+        position_ids = position_ids.expand(x.shape[:2])
+    documents = None if position_ids is None else _documents(position_ids, attention_mask)
+    if attention_mask is not None and position_ids is None:
+        position_ids = (attention_mask.long().cumsum(-1) - 1).clamp_min(0)
+    if documents is not None:
+        return Sequences(documents), position_ids
+    if attention_mask is None or (not torch.compiler.is_compiling() and bool(attention_mask.all())):
+        return None, position_ids
+    return Sequences(attention_mask), position_ids
+
+
+@torch.compiler.disable
+def _positions_from_offsets(cu_seqlens: Tensor, x: Tensor) -> Tensor:
+    """cu_seqlens (documents + 1,): where each begins, and the end of the last."""
+    n = x.shape[1]
+    offsets = cu_seqlens.to(x.device).long()
+    if x.shape[0] != 1:
+        raise ValueError(f"cu_seqlens needs a batch of one row that holds all documents; got {x.shape[0]} rows")
+    if offsets.ndim != 1 or offsets[0] != 0 or offsets[-1] != n or (offsets.diff() < 1).any():
+        raise ValueError(f"cu_seqlens must rise from 0 to the length {n}; got {cu_seqlens.tolist()}")
+    starts = offsets[:-1].repeat_interleave(offsets.diff())
+    return (torch.arange(n, device=x.device) - starts).unsqueeze(0)
+
+
+@torch.compiler.disable
+def _documents(position_ids: Tensor, mask: Tensor | None) -> Tensor | None:
+    """Ids 1, 2, ... of the documents in each row, 0 at padding; None if no row has two.
+
+    A document begins where positions do not go on by one. Beside a mask, where they do not grow: what the mask hides
+    may have been counted.
+    """
+    if mask is None:
+        starts = position_ids.diff() != 1
+        real = torch.ones_like(position_ids, dtype=torch.bool)
+    else:
+        n = position_ids.shape[1]
+        index = torch.arange(n, device=mask.device).expand_as(mask)
+        last_real = torch.where(mask, index, -1).cummax(-1).values[:, :-1]
+        previous = torch.where(last_real < 0, -1, position_ids.gather(-1, last_real.clamp_min(0)))
+        starts = (position_ids[:, 1:] <= previous) & mask[:, 1:]
+        real = mask
+    if not starts.any():
+        return None
+    return torch.cat([torch.ones_like(position_ids[:, :1]), 1 + starts.cumsum(-1)], dim=-1) * real

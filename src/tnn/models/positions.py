@@ -1,0 +1,53 @@
+"""Absolute position embeddings: the TNN needs none, but the paper's Long-Range Arena models and its competitors do."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+FIRST_POSITION = 2  # of the first token: the harness of the paper counts from its padding index 1
+
+
+class PositionEmbedding(nn.Module):
+    """x + p: sines and cosines for any position, or learned vectors for `max_positions`, or nothing."""
+
+    def __init__(self, kind: str, hidden_size: int, max_positions: int):
+        super().__init__()
+        self.kind = kind
+        self.max_positions = max_positions
+        self.learned = nn.Embedding(max_positions + FIRST_POSITION, hidden_size) if kind == "learned" else None
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """x (batch, n, d), positions (batch, n) counted from 0; 0 .. n-1 if not given."""
+        if self.kind == "none":
+            return x
+        if positions is None:
+            positions = torch.arange(x.shape[-2], device=x.device).unsqueeze(0)
+        if self.learned is None:
+            return x + sinusoids(positions + FIRST_POSITION, x.shape[-1]).to(x.dtype)
+        if not torch.compiler.is_compiling() and positions.amax() >= self.max_positions:
+            raise ValueError(
+                f"learned position embeddings reach {self.max_positions} positions (max_position_embeddings); "
+                f"got position {int(positions.amax())}"
+            )
+        return x + self.learned(positions + FIRST_POSITION)
+
+    def extra_repr(self) -> str:
+        return f"kind={self.kind}"
+
+
+def sinusoids(positions: Tensor, size: int) -> Tensor:
+    """(..., size): sin(p f_k) for k < size/2, then cos(p f_k), with f_k from 1 down to 1/10,000; in float32.
+
+    >>> import torch
+    >>> from tnn.models.positions import sinusoids
+    >>> sinusoids(torch.tensor([0, 1]), 4)
+    tensor([[0.0000e+00, 0.0000e+00, 1.0000e+00, 1.0000e+00],
+            [8.4147e-01, 1.0000e-04, 5.4030e-01, 1.0000e+00]])
+    """
+    half = size // 2
+    step = math.log(10_000) / max(half - 1, 1)
+    frequency = torch.exp(torch.arange(half, device=positions.device, dtype=torch.float32) * -step)
+    angle = positions.float().unsqueeze(-1) * frequency
+    waves = torch.cat([angle.sin(), angle.cos()], dim=-1)
+    return nn.functional.pad(waves, (0, size % 2))
