@@ -18,9 +18,9 @@ class TNNBlock(nn.Module):
     """x + GTU(norm(x)), then x + GLU(norm(x)); or norm(x + GTU(x)), norm(x + GLU(x)) with norm_position="post".
 
     `structure`: "gtu+glu" (the paper's block), and its two ablations "gtu" and "attention+glu" (`num_heads` is used
-    there only). `norm`: "simple_rms", "layer", "rms" or "batch". `inner_norm` puts a second norm and a second skip around
-    the token mixer, as the paper's Long-Range Arena models have. The other `options` (causal, decay, rpe_size, dims, ...)
-    are those of GatedToeplitzUnit and ToeplitzOperator.
+    there only). `norm`: "simple_rms", "layer", "rms" or "batch". `inner_norm` puts a second norm and a second skip
+    around the token mixer, as the paper's Long-Range Arena models have. The other `options` (causal, decay, rpe_size,
+    dims, ...) are those of GatedToeplitzUnit and ToeplitzOperator.
 
     >>> import torch
     >>> from tnn.layers import TNNBlock, count_parameters

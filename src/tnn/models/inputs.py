@@ -16,16 +16,14 @@ def check_ids(name: str, ids: Tensor, size: int, *, ignored: int | None = None) 
     if ignored is not None:
         wrong &= ids != ignored
     if wrong.any():
-        found = int(ids[wrong][0])
-        raise ValueError(
-            f"{name} must be in 0 .. {size - 1}{f' or {ignored}' if ignored is not None else ''}; got {found}"
-        )
+        allowed = f"0 .. {size - 1}" + ("" if ignored is None else f" or {ignored}")
+        raise ValueError(f"{name} must be in {allowed}; got {int(ids[wrong][0])}")
 
 
 def find_sequences(
     x: Tensor, attention_mask: Tensor | None, position_ids: Tensor | None, cu_seqlens: Tensor | None
 ) -> tuple[Sequences | None, Tensor | None]:
-    """Which positions of x (batch, n, d) form sequences (None: each row is one), and the position of each in its own."""
+    """Which positions of x (batch, n, d) form sequences (None: each row is one), and where in its own each stands."""
     if attention_mask is not None:
         attention_mask = checked_mask(attention_mask, x, "attention_mask")
     if cu_seqlens is not None:
