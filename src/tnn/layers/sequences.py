@@ -4,7 +4,7 @@ Layers take a `mask`: a tensor that is true (or 1) at real positions, as in tran
 makes once for all its layers. Either way each sequence must come out as if it were alone.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 
-class _Rows(NamedTuple):
+class _Group(NamedTuple):
     """Sequences of similar length, one a row."""
 
     position: Tensor  # (sequences, longest): where in the flattened batch
     real: Tensor  # (sequences, longest): false past the end of a sequence
+    target: Tensor  # (real positions,): where in the flattened batch they stand, row after row
 
 
 class Sequences:
@@ -51,12 +52,12 @@ class Sequences:
         if self._padded_at_the_ends and not needs_length:
             return mix(self.zero_padding(x))  # a shift-invariant product: zeros on either side are no news
         flat = x.reshape(-1, x.shape[-1])
-        rows = list(self._rows(same_length=needs_length))
-        mixed = [mix(flat[r.position].masked_fill(~r.real.unsqueeze(-1), 0))[r.real] for r in rows]
-        if not rows:
-            return torch.zeros_like(x)
-        positions = torch.cat([r.position[r.real] for r in rows])
-        return torch.zeros_like(flat).index_copy(0, positions, torch.cat(mixed)).reshape(x.shape)
+        y = torch.zeros_like(flat)
+        groups = self._same_length if needs_length else self._similar_length
+        if groups:
+            mixed = [mix(flat[g.position].masked_fill(~g.real.unsqueeze(-1), 0))[g.real] for g in groups]
+            y = y.index_copy(0, torch.cat([g.target for g in groups]), torch.cat(mixed))
+        return y.reshape(x.shape)
 
     def _apply_closed_up(self, mix: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """The same for one sequence a row, in shapes that do not depend on the mask: a graph serves every mask."""
@@ -71,16 +72,27 @@ class Sequences:
         starts = self.real[..., 1:] & (self.ids[..., 1:] != self.ids[..., :-1])
         return bool((starts.sum(-1) + self.real[..., 0] <= 1).all())
 
-    def _rows(self, same_length: bool) -> Iterator[_Rows]:
-        """Sequences grouped by length: the same, or the same power of two, so that less than half is padding."""
+    @cached_property
+    def _same_length(self) -> list[_Group]:
+        return self._groups(self._sorted[1])
+
+    @cached_property
+    def _similar_length(self) -> list[_Group]:
+        """Within a power of two, so that less than half is padding."""
+        return self._groups(torch.ceil(torch.log2(self._sorted[1].double())))
+
+    def _groups(self, key: Tensor) -> list[_Group]:
+        """Sequences with the same key together; key (sequences,)."""
         order, lengths = self._sorted
         starts = lengths.cumsum(0) - lengths
-        group = lengths if same_length else torch.ceil(torch.log2(lengths.double()))
-        for key in group.unique():
-            start, length = starts[group == key, None], lengths[group == key, None]
+        groups = []
+        for member in (key == value for value in key.unique()):
+            start, length = starts[member, None], lengths[member, None]
             step = torch.arange(int(length.max()), device=order.device)
             real = step < length
-            yield _Rows(position=order[torch.where(real, start + step, start)], real=real)
+            position = order[torch.where(real, start + step, start)]
+            groups.append(_Group(position, real, position[real]))
+        return groups
 
     @cached_property
     def _sorted(self) -> tuple[Tensor, Tensor]:

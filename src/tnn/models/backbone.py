@@ -9,7 +9,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from tnn.layers import TNNBlock
+from tnn.layers import GatedToeplitzUnit, TNNBlock
 from tnn.layers.norm import make_norm
 from tnn.models.configuration import TNNBlockConfig, TNNConfig
 from tnn.models.inputs import check_ids, find_sequences
@@ -33,8 +33,8 @@ class TNNPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Every parameter and buffer, as `from_pretrained` builds on the meta device; loaded ones are left alone.
 
-        `initializer`: "torch" is each module's own reset_parameters, and "gtu" is that as well, for a GTU knows its
-        `initializer_range`; "normal" draws every dense layer of the stack from N(0, initializer_range) with bias 0.
+        `initializer`: "torch" is each module's own reset_parameters; "gtu" draws the projections of a GTU from
+        N(0, initializer_range), and "normal" every dense layer, with bias 0.
         """
         if isinstance(module, nn.BatchNorm1d):
             super()._init_weights(module)  # its own reset would wipe loaded statistics
@@ -48,6 +48,8 @@ class TNNPreTrainedModel(PreTrainedModel):
             nn.init.normal_(module.weight, std=self.config.initializer_range)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+        elif isinstance(module, GatedToeplitzUnit) and self.config.initializer != "gtu":
+            pass  # its projections have been seen already, as dense layers
         elif callable(reset := getattr(module, "reset_parameters", None)):
             reset()
 

@@ -116,8 +116,8 @@ class TNNConfig(TNNBlockConfig):
       them instead; with "rpe", `max_lags` zeroes all lags from there on.
     - `structure`: "gtu+glu", "gtu", or "attention+glu" (with `num_attention_heads`).
     - `norm` of a block ("simple_rms", "layer", "rms", "batch"), at `norm_position` "pre" or "post"; `inner_norm` puts
-      another norm and skip around the GTU; `final_norm` (None: without) follows the last block, and `embedding_norm` puts a
-      LayerNorm after the embedding.
+      another norm and skip around the GTU; `final_norm` (None: without) follows the last block, and `embedding_norm`
+      puts a LayerNorm after the embedding.
     - `scale_embedding`: multiply embeddings by sqrt(hidden_size). `position_embedding`: "none", "sinusoidal" (for any
       length) or "learned" (`max_position_embeddings`).
     - `dropout` of what a block adds and, unless `embedding_dropout` is given, of the embedding.
@@ -156,9 +156,9 @@ class TNNConfig(TNNBlockConfig):
 class TNNImageConfig(TNNBlockConfig):
     """Configuration of the image models. The fields of the blocks are those of TNNConfig; always bidirectional.
 
-    - An image of `num_channels` is cut into squares of `patch_size` pixels, each mapped to one vector; `patch_size=1` is
-      the pixel sequence of Long-Range Arena. Any image whose sides are multiples of the patch is accepted; `image_size`
-      is what a processor should resize to.
+    - An image of `num_channels` is cut into squares of `patch_size` pixels, each mapped to one vector; `patch_size=1`
+      is the pixel sequence of Long-Range Arena. Any image whose sides are multiples of the patch is accepted;
+      `image_size` is what a processor should resize to.
     - `dims`: 2 keeps the patches as a grid and mixes along rows and columns, in the `form` "sum" or "product"; 1 reads
       them as one sequence, row by row.
     - `pool_norm`: a norm after the pooling, as in the paper's ImageNet models; `final_norm` is before it.

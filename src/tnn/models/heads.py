@@ -142,6 +142,11 @@ class MaskedLMHead(nn.Module):
         self.norm = nn.LayerNorm(config.hidden_size)
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
 
+    def reset_parameters(self) -> None:
+        """After its parts: the dense layer starts from torch's default in every scheme, the last bias from 0."""
+        self.dense.reset_parameters()
+        nn.init.zeros_(self.decoder.bias)
+
     def transform(self, x: Tensor) -> Tensor:
         return self.norm(F.gelu(self.dense(x)))
 
@@ -217,6 +222,7 @@ class TNNForSequencePairClassification(TNNPreTrainedModel):
     def __init__(self, config: TNNConfig):
         super().__init__(config)
         self.model = TNNModel(config)
+        self.loss_type = "ForSequenceClassification"  # transformers knows it by the name of the class, but not this one
         self.classifier = Classifier(config, 4 * config.hidden_size, config.classifier_act or "gelu")
         self.post_init()
 
@@ -235,8 +241,8 @@ class TNNForSequencePairClassification(TNNPreTrainedModel):
         """input_ids (batch, n) and pair_input_ids (batch, m), each with its mask; labels (batch,)."""
         a, outputs = _encode(self.model, input_ids, attention_mask, inputs_embeds=inputs_embeds, **kwargs)
         b, _ = _encode(self.model, pair_input_ids, pair_attention_mask, inputs_embeds=pair_inputs_embeds)
-        if len(a) != len(b):
-            raise ValueError(f"both sequences must have the same batch size; got {len(a)} and {len(b)}")
+        if a.shape != b.shape:
+            raise ValueError(f"both sequences must have the same batch size; got {a.shape[0]} and {b.shape[0]}")
         logits = self.classifier(torch.cat([a, b, a - b, a * b], dim=-1))
         loss = None if labels is None else classification_loss(self, logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
@@ -321,7 +327,7 @@ def pool(x: Tensor, mask: Tensor | None, how: str) -> Tensor:
         return total / real.sum(1, keepdim=True).clamp_min(1)
     n = x.shape[1]
     index = real.long().argmax(1) if how == "first" else n - 1 - real.flip(1).long().argmax(1)
-    return x[torch.arange(len(x), device=x.device), index]
+    return x[torch.arange(x.shape[0], device=x.device), index]
 
 
 def classification_loss(model: TNNPreTrainedModel, logits: Tensor, labels: Tensor) -> Tensor:

@@ -29,6 +29,8 @@ def find_sequences(
     if cu_seqlens is not None:
         position_ids = _positions_from_offsets(cu_seqlens, x)
     elif position_ids is not None:
+        if position_ids.shape not in {x.shape[:2], (1, x.shape[1])}:
+            raise ValueError(f"position_ids must have shape {tuple(x.shape[:2])}; got {tuple(position_ids.shape)}")
         position_ids = position_ids.expand(x.shape[:2])
     documents = None if position_ids is None else _documents(position_ids, attention_mask)
     if attention_mask is not None and position_ids is None:
