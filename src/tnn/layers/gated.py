@@ -23,6 +23,21 @@ def inner_size(name: str, hidden_size: int, expansion: float) -> int:
     return int(size)
 
 
+class Projection(nn.Linear):
+    """A dense layer whose weights and biases start from N(0, std), or from torch's default if that is None."""
+
+    def __init__(self, in_features: int, out_features: int, std: float | None):
+        self.std = std  # before the constructor of Linear, which draws the weights
+        super().__init__(in_features, out_features)
+
+    def reset_parameters(self) -> None:
+        if self.std is None:
+            super().reset_parameters()
+        else:
+            nn.init.normal_(self.weight, std=self.std)
+            nn.init.normal_(self.bias, std=self.std)
+
+
 class GatedToeplitzUnit(nn.Module):
     """o( act(u x) * T act(v x) ): a gate, and a value mixed along the sequence by a Toeplitz operator.
 
@@ -53,21 +68,12 @@ class GatedToeplitzUnit(nn.Module):
             raise ValueError(f"dims must be 1 (a sequence) or 2 (a grid); got {dims!r}")
         self.hidden_size = hidden_size
         self.hidden_act = hidden_act
-        self.initializer_range = initializer_range
         self._activation = activation("hidden_act", hidden_act)
         self._axes = "length" if dims == 1 else "height, width"
-        self.gate_proj = nn.Linear(hidden_size, inner)
-        self.value_proj = nn.Linear(hidden_size, inner)
-        self.out_proj = nn.Linear(inner, hidden_size)
+        self.gate_proj = Projection(hidden_size, inner, initializer_range)
+        self.value_proj = Projection(hidden_size, inner, initializer_range)
+        self.out_proj = Projection(inner, hidden_size, initializer_range)
         self.operator = (ToeplitzOperator if dims == 1 else ToeplitzOperator2d)(inner, **options)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        for layer in (self.gate_proj, self.value_proj, self.out_proj):
-            layer.reset_parameters()
-            if self.initializer_range is not None:
-                nn.init.normal_(layer.weight, std=self.initializer_range)
-                nn.init.normal_(layer.bias, std=self.initializer_range)
 
     def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (..., n, hidden_size) and mask (..., n), or (..., h, w, hidden_size) and (..., h, w)."""

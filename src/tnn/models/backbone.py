@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -9,7 +10,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from tnn.layers import GatedToeplitzUnit, TNNBlock
+from tnn.layers import TNNBlock
 from tnn.layers.norm import make_norm
 from tnn.models.configuration import TNNBlockConfig, TNNConfig
 from tnn.models.inputs import check_ids, find_sequences
@@ -30,6 +31,13 @@ class TNNPreTrainedModel(PreTrainedModel):
     _keep_in_fp32_modules_strict = ["rpe", "decay"]  # bfloat16 cannot tell lag 1,000 from lag 1,001
     _can_record_outputs = {"hidden_states": TNNLayer}
 
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        except SafetensorError as error:
+            raise OSError(f"weights of {pretrained_model_name_or_path} are damaged or cut short: {error}") from error
+
     def _init_weights(self, module: nn.Module) -> None:
         """Every parameter and buffer, as `from_pretrained` builds on the meta device; loaded ones are left alone.
 
@@ -48,8 +56,6 @@ class TNNPreTrainedModel(PreTrainedModel):
             nn.init.normal_(module.weight, std=self.config.initializer_range)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
-        elif isinstance(module, GatedToeplitzUnit) and self.config.initializer != "gtu":
-            pass  # its projections have been seen already, as dense layers
         elif callable(reset := getattr(module, "reset_parameters", None)):
             reset()
 

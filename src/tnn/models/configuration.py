@@ -72,6 +72,13 @@ class TNNBlockConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
         import_module("tnn.models.auto")  # whoever has a configuration can ask the Auto classes for its model
 
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        found = config_dict.get("model_type", cls.model_type)
+        if found != cls.model_type:
+            raise ValueError(f"the checkpoint holds a {found!r} model; {cls.__name__} describes {cls.model_type!r}")
+        return super().from_dict(config_dict, **kwargs)
+
     def block_options(self) -> dict[str, Any]:
         """The arguments of TNNBlock."""
         options: dict[str, Any] = {

@@ -79,7 +79,7 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
         """Each step runs the whole prefix: there is no cache yet."""
-        model_kwargs["use_cache"] = False
+        generation_config.use_cache = False
 
 
 class TNNForMaskedLM(TNNPreTrainedModel):
@@ -102,6 +102,15 @@ class TNNForMaskedLM(TNNPreTrainedModel):
         self.model = TNNModel(config)
         self.lm_head = MaskedLMHead(config)
         self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """In every scheme the dense layer of the head starts from torch's default, and the last bias from 0."""
+        if module is self.lm_head.dense:
+            self.lm_head.dense.reset_parameters()
+            return
+        super()._init_weights(module)
+        if module is self.lm_head.decoder:
+            nn.init.zeros_(self.lm_head.decoder.bias)
 
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head.decoder
@@ -141,11 +150,6 @@ class MaskedLMHead(nn.Module):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size)
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-
-    def reset_parameters(self) -> None:
-        """After its parts: the dense layer starts from torch's default in every scheme, the last bias from 0."""
-        self.dense.reset_parameters()
-        nn.init.zeros_(self.decoder.bias)
 
     def transform(self, x: Tensor) -> Tensor:
         return self.norm(F.gelu(self.dense(x)))
