@@ -8,6 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from tnn._precision import compute_dtype
+
 CHUNK_ELEMENTS = 2**24  # logits in work at a time: 64 MB in float32
 
 
@@ -48,11 +50,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         logits = F.linear(hidden, weight, bias)  # (rows, vocabulary), in the dtype of the model or of autocast
         counted = labels != ignore_index
-        normalizer = torch.zeros(len(labels), device=logits.device)
         work = _workspace(logits)
+        normalizer = work.new_zeros(len(labels))
         for rows in _chunks(counted, logits):
             z = logits[rows]
-            largest = z.amax(-1, keepdim=True).float()
+            largest = z.amax(-1, keepdim=True).to(work.dtype)
             p = torch.sub(z, largest, out=work[: len(z)]).exp_()
             normalizer[rows] = p.sum(-1).log_() + largest.squeeze(-1)
         target = labels.where(counted, 0)
@@ -68,12 +70,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         hidden, weight, bias, logits, target, counted, normalizer = ctx.saved_tensors
         dtype = logits.dtype
         hidden_cast, weight_cast = hidden.to(dtype), weight.to(dtype)
-        if grad_logits is None:
-            grad_hidden, grad_weight = torch.zeros_like(hidden_cast), torch.zeros_like(weight_cast)
-            grad_bias = torch.zeros(len(weight), device=weight.device)
-        else:
-            grad_hidden, grad_weight = grad_logits @ weight_cast, grad_logits.T @ hidden_cast
-            grad_bias = grad_logits.float().sum(0)
+        # Sums over many rows: in float32 at least, whatever the model's dtype.
+        grad_hidden = torch.zeros_like(hidden_cast)
+        grad_weight, grad_bias = normalizer.new_zeros(weight.shape), normalizer.new_zeros(len(weight))
+        if grad_logits is not None:
+            grad_hidden += grad_logits @ weight_cast
+            grad_weight += grad_logits.T @ hidden_cast
+            grad_bias += grad_logits.sum(0, dtype=grad_bias.dtype)
         if grad_total is not None:
             scale = (grad_total * counted).unsqueeze(-1)  # on the narrow side of the products
             work = _workspace(logits)
@@ -82,17 +85,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 p.scatter_add_(-1, target[rows, None], torch.full_like(target[rows, None], -1, dtype=p.dtype))
                 g, s = p.to(dtype), scale[rows].to(dtype)
                 grad_hidden[rows] += (g @ weight_cast) * s
-                grad_weight.addmm_(g.T, hidden_cast[rows] * s)
+                if dtype == grad_weight.dtype:
+                    grad_weight.addmm_(g.T, hidden_cast[rows] * s)  # without a product to add
+                else:
+                    grad_weight += g.T @ (hidden_cast[rows] * s)
                 if bias is not None:
                     grad_bias += torch.mv(p.T, scale[rows].squeeze(-1))
-        grad_bias = grad_bias.to(weight.dtype)
-        return (
-            grad_hidden.to(hidden.dtype),
-            grad_weight.to(weight.dtype),
-            None if bias is None else grad_bias,
-            None,
-            None,
-        )
+        grads = (grad_hidden.to(hidden.dtype), grad_weight.to(weight.dtype))
+        return *grads, None if bias is None else grad_bias.to(bias.dtype), None, None
 
 
 def _chunks(counted: Tensor, logits: Tensor) -> Iterator[slice | Tensor]:
@@ -109,4 +109,4 @@ def _rows_at_a_time(logits: Tensor) -> int:
 
 
 def _workspace(logits: Tensor) -> Tensor:
-    return logits.new_empty(_rows_at_a_time(logits), logits.shape[1], dtype=torch.float32)
+    return logits.new_empty(_rows_at_a_time(logits), logits.shape[1], dtype=compute_dtype(logits))

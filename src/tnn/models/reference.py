@@ -29,8 +29,8 @@ LAYER = {
     "self_attn.gtu.toep.rpe.pos_proj": "{gtu}.operator.rpe.input",
     "self_attn.gtu.toep.rpe.layers.{i}.2": "{gtu}.operator.rpe.hidden.{i}",
     "self_attn.gtu.toep.rpe.out.2": "{gtu}.operator.rpe.output",
-    "glu.l1": "channel_mixer.value_proj",
-    "glu.l2": "channel_mixer.gate_proj",
+    "glu.l1": "channel_mixer.gate_proj",
+    "glu.l2": "channel_mixer.value_proj",
     "glu.l3": "channel_mixer.out_proj",
 }
 GAMMA = "self_attn.gtu.toep.gamma"  # the decay: a tensor there, a number of the configuration here

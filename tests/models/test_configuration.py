@@ -1,0 +1,142 @@
+"""Configurations: what is refused, and the presets with the paper's parameter counts."""
+
+import pytest
+import torch
+from transformers import AutoConfig
+
+import tnn
+from tnn import TNNConfig, TNNImageConfig
+from tnn.layers import count_parameters
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"norm": "group"}, "norm must be one of 'simple_rms', 'layer', 'rms', 'batch'; got 'group'"),
+        ({"final_norm": "group"}, "final_norm must be one of"),
+        ({"inner_norm": "group"}, "norm must be one of"),
+        ({"structure": "glu"}, "structure must be one of 'gtu\\+glu', 'gtu', 'attention\\+glu'; got 'glu'"),
+        ({"decay": 1.5}, r"decay must be in \[0, 1\]; got 1.5"),
+        ({"decay_mode": "maybe"}, "decay_mode must be one of"),
+        ({"rpe_input": "float"}, "rpe_input must be one of"),
+        ({"rpe_activation": "swish"}, "rpe_activation must be one of"),
+        ({"hidden_act": "swish"}, "hidden_act must be one of"),
+        ({"coefficients": "free"}, "max_lags must be given"),
+        ({"coefficients": "fixed"}, "coefficients must be one of"),
+        ({"norm_position": "both"}, "norm_position must be one of 'pre', 'post'; got 'both'"),
+        ({"position_embedding": "rope"}, "position_embedding must be one of 'none', 'sinusoidal', 'learned'"),
+        ({"pooling": "max"}, "pooling must be one of 'mean', 'first', 'last'; got 'max'"),
+        ({"initializer": "zeros"}, "initializer must be one of"),
+        ({"backend": "cuda"}, "backend must be one of"),
+        ({"mixer": "rnn"}, "mixer must be one of 'tnn'; got 'rnn'"),
+        ({"mixer_options": {"heads": 2}}, "mixer_options must be empty"),
+        ({"hidden_size": 0}, "hidden_size must be at least 1; got 0"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers must be at least 1; got 0"),
+        ({"vocab_size": 0}, "vocab_size must be at least 1; got 0"),
+        ({"pad_token_id": 70, "vocab_size": 64}, "pad_token_id must be below vocab_size 64; got 70"),
+        ({"gtu_expansion": 0.3}, "gtu_expansion must make"),
+        ({"dropout": 2.0}, r"dropout must be in \[0, 1\]; got 2.0"),
+        ({"embedding_dropout": -1.0}, r"embedding_dropout must be in \[0, 1\]; got -1.0"),
+        ({"bandwidth_tolerance": -1.0}, "bandwidth_tolerance must be finite and 0 or more; got -1.0"),
+        ({"structure": "attention+glu", "num_attention_heads": 7}, "num_heads must divide hidden_size 512; got 7"),
+    ],
+)
+def test_unknown_values_are_told(changes, message):
+    with pytest.raises(ValueError, match=message) as error:
+        TNNConfig(**changes)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"image_size": 225}, "image_size must be a multiple of patch_size 16; got 225"),
+        ({"dims": 3}, r"dims must be 1 \(a sequence\) or 2 \(a grid\); got 3"),
+        ({"form": "difference"}, "form must be one of 'sum', 'product'; got 'difference'"),
+        ({"pool_norm": "group"}, "pool_norm must be one of"),
+        ({"structure": "attention+glu"}, "needs dims=1"),
+    ],
+)
+def test_unknown_image_values_are_told(changes, message):
+    with pytest.raises(ValueError, match=message):
+        TNNImageConfig(**changes)
+
+
+def test_round_trip_through_json(tmp_path):
+    config = TNNConfig(hidden_size=32, decay=0.5, max_lags=100, mixer_options={}, id2label={0: "a", 1: "b", 2: "c"})
+    config.save_pretrained(tmp_path)
+    loaded = AutoConfig.from_pretrained(tmp_path)
+    assert {**loaded.to_dict(), "transformers_version": None} == {**config.to_dict(), "transformers_version": None}
+    assert loaded.num_labels == 3
+
+
+# --- presets: trained parameters, fixed decays as the paper counts them, and the encoder of Long-Range Arena models
+
+SIZES = {
+    "wikitext103-alm": (48_666_624, 48_677_376),
+    "wikitext103-blm": (126_372_441, 126_400_089),
+    "imagenet-tiny": (6_408_232, 6_422_056),
+    "imagenet-small": (23_373_544, None),
+}
+ENCODERS = {
+    "lra-text": 66_624,
+    "lra-listops": 66_624,
+    "lra-retrieval": 66_624,
+    "lra-pathfinder": 70_016,
+    "lra-image": 70_016,
+    "lra-text-large": 623_104,
+    "lra-listops-large": 425_472,
+    "lra-retrieval-large": 66_624,
+    "lra-pathfinder-large": 459_392,
+    "lra-pathx-large": 459_392,
+    "lra-image-large": 3_096_064,
+}
+MINIS = ["mini-alm", "mini-blm", "mini-lra", "mini-image"]
+
+
+def model_of(name):
+    config = tnn.load_preset(name)
+    if isinstance(config, TNNImageConfig):
+        return tnn.TNNForImageClassification(config)
+    if config.is_decoder:
+        return tnn.TNNForCausalLM(config)
+    return (tnn.TNNForMaskedLM if name.endswith("blm") else tnn.TNNForSequenceClassification)(config)
+
+
+def test_the_tables_name_every_preset():
+    assert {*SIZES, *ENCODERS, *MINIS} == set(tnn.list_presets())
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_presets_have_the_papers_counts(name):
+    trained, with_decays = SIZES[name]
+    with torch.device("meta"):
+        count = count_parameters(model_of(name))
+    assert count.trained == trained
+    if with_decays is not None:
+        assert sum(count) == with_decays
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_long_range_arena_encoders_have_the_papers_counts(name):
+    with torch.device("meta"):
+        model = model_of(name).model
+    assert sum(count_parameters(part).trained for part in (model.layers, model.norm)) == ENCODERS[name]
+
+
+@pytest.mark.parametrize("name", MINIS)
+def test_mini_presets_run(name):
+    model = model_of(name).eval()
+    if name == "mini-image":
+        assert model(torch.randn(1, 1, 28, 28)).logits.shape == (1, 10)
+    else:
+        assert model(torch.randint(3, 18, (1, 50))).logits.isfinite().all()
+    assert sum(p.numel() for p in model.parameters()) < 1_000_000
+
+
+def test_presets_can_be_changed_and_unknown_ones_are_told():
+    assert tnn.load_preset("wikitext103-alm", decay=0.5).decay == 0.5
+    with pytest.raises(ValueError, match=r"no preset 'wikitext103-aml'; did you mean 'wikitext103-alm'\?"):
+        tnn.load_preset("wikitext103-aml")
+    with pytest.raises(ValueError, match="no preset 'x'; there are wikitext103-alm, "):
+        tnn.load_preset("x")
