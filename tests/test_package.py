@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 WORKS = """
 import sys, tnn
-assert "torch" not in sys.modules, "import tnn must stay light"
+assert not {"torch", "transformers"} & set(sys.modules), "import tnn must stay light"
 from importlib.metadata import version
 assert version("toeplitz-nn") == tnn.__version__
 import torch
@@ -22,6 +22,9 @@ y = TNNBlock(8, causal=True)(torch.randn(2, 5, 8))
 assert y.shape == (2, 5, 8)
 from tnn.ops import backends
 assert backends()["native"].startswith("available"), backends()
+from transformers import AutoModelForCausalLM
+model = AutoModelForCausalLM.from_config(tnn.load_preset("mini-alm"))
+assert model(torch.tensor([[5, 6, 7]])).logits.shape == (1, 3, 260)
 print(tnn.__file__)
 """
 
@@ -53,6 +56,7 @@ def test_wheel_works_in_an_empty_environment(tmp_path):
     run(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", *constraints, wheel, cwd=tmp_path)
     where = run(python, "-W", "error", "-c", WORKS, cwd=tmp_path)
     assert str(environment) in where
+    assert "convert" in run(environment / "bin" / "tnn", "--help", cwd=tmp_path)
 
 
 def test_install_succeeds_without_a_compiler(tmp_path):
@@ -62,7 +66,7 @@ def test_install_succeeds_without_a_compiler(tmp_path):
     assert not [name for name in names if "libtoeplitz" in name]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/operator.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/operator.md", "docs/models.md"])
 def test_documents_run(document):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
     assert blocks
@@ -72,7 +76,7 @@ def test_documents_run(document):
 def test_lazy_attributes():
     import tnn
 
-    assert {"ops", "layers"} <= set(dir(tnn))
+    assert {"ops", "layers", "models", "TNNConfig", "load_preset"} <= set(dir(tnn))
     assert tnn.ops.toeplitz_matmul is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = tnn.nothing

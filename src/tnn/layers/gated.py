@@ -18,9 +18,9 @@ def inner_size(name: str, hidden_size: int, expansion: float) -> int:
     if isinstance(expansion, bool) or not isinstance(expansion, Real):
         raise TypeError(f"{name} must be a number; got {expansion!r}")
     size = hidden_size * expansion
-    if not (1 <= size < math.inf and size == int(size)):
+    if not (1 <= size < math.inf and math.isclose(size, round(size), rel_tol=1e-9)):  # 11 * (15 / 11) is not quite 15
         raise ValueError(f"{name} must make {hidden_size} * {name} a whole number, 1 or more; got {expansion}")
-    return int(size)
+    return round(size)
 
 
 class Projection(nn.Linear):

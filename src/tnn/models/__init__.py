@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     )
     from tnn.models.image import TNNForImageClassification, TNNImageModel
     from tnn.models.presets import list_presets, load_preset
+    from tnn.models.reference import convert_reference
 
 __all__ = [
     "TNNConfig",
@@ -29,6 +30,7 @@ __all__ = [
     "TNNImageModel",
     "TNNModel",
     "TNNPreTrainedModel",
+    "convert_reference",
     "list_presets",
     "load_preset",
 ]
@@ -46,6 +48,7 @@ HOMES = {
     "TNNImageModel": "tnn.models.image",
     "TNNModel": "tnn.models.backbone",
     "TNNPreTrainedModel": "tnn.models.backbone",
+    "convert_reference": "tnn.models.reference",
     "list_presets": "tnn.models.presets",
     "load_preset": "tnn.models.presets",
 }

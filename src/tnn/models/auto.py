@@ -1,15 +1,14 @@
 """Our models in transformers' Auto classes; importing this module registers them."""
 
 from transformers import (
-    AutoImageProcessor,
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForImageClassification,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
-    ViTImageProcessorPil,
 )
+from transformers.utils import is_vision_available
 
 from tnn.models.backbone import TNNModel
 from tnn.models.configuration import TNNConfig, TNNImageConfig
@@ -29,4 +28,7 @@ AutoModelForTokenClassification.register(TNNConfig, TNNForTokenClassification, e
 
 AutoModel.register(TNNImageConfig, TNNImageModel, exist_ok=True)
 AutoModelForImageClassification.register(TNNImageConfig, TNNForImageClassification, exist_ok=True)
-AutoImageProcessor.register(TNNImageConfig, image_processor_classes={"pil": ViTImageProcessorPil}, exist_ok=True)
+if is_vision_available():  # with pillow, which text models do without
+    from transformers import AutoImageProcessor, ViTImageProcessorPil
+
+    AutoImageProcessor.register(TNNImageConfig, image_processor_classes={"pil": ViTImageProcessorPil}, exist_ok=True)
