@@ -35,14 +35,18 @@ class _AfterImport(MetaPathFinder, Loader):
         self._module = module
         self._call = call
         self._loader: Loader
+        self._asking = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != self._module:
+        if fullname != self._module or self._asking:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
+        self._asking = True  # the others, that is
+        try:
+            spec = find_spec(fullname)
+        finally:
+            self._asking = False
         if spec is not None and spec.loader is not None:
             self._loader, spec.loader = spec.loader, self
         return spec
@@ -55,4 +59,5 @@ class _AfterImport(MetaPathFinder, Loader):
         assert spec is not None
         module.__loader__ = spec.loader = self._loader
         self._loader.exec_module(module)
+        sys.meta_path.remove(self)  # not before it has worked
         self._call()

@@ -89,6 +89,32 @@ def test_packed_documents_equal_separate_ones(head, setting, tiny, inputs_for):
     close(logits_of(model, input_ids=ids, cu_seq_lens_q=torch.tensor(offsets, dtype=torch.int32)), torch.cat(alone, 1))
 
 
+def test_documents_may_be_numbered(tiny):
+    """seq_idx, which some collators make instead of positions."""
+    model = tiny("causal", position_embedding="sinusoidal")
+    ids = torch.randint(3, 64, (1, 8))
+    packed = logits_of(model, input_ids=ids, seq_idx=torch.tensor([[0, 0, 0, 1, 1, 1, 1, 2]], dtype=torch.int32))
+    alone = [logits_of(model, input_ids=ids[:, a:b]) for a, b in pairwise([0, 3, 7, 8])]
+    close(packed, torch.cat(alone, 1))
+
+
+def test_an_all_ones_mask_changes_nothing(tiny):
+    model = tiny("causal")
+    ids, positions = torch.randint(3, 64, (1, 6)), torch.tensor([[0, 1, 2, 7, 8, 9]])
+    plain = logits_of(model, input_ids=ids, position_ids=positions)
+    close(logits_of(model, input_ids=ids, position_ids=positions, attention_mask=torch.ones(1, 6)), plain)
+
+
+@pytest.mark.parametrize(
+    "packing", [{"position_ids": torch.tensor([[0, 1, 0, 1]])}, {"cu_seqlens": torch.tensor([0, 2, 4])}]
+)
+def test_classifiers_of_rows_refuse_packed_documents(packing, tiny):
+    with pytest.raises(ValueError, match="documents cannot be packed"):
+        tiny("sequence")(torch.randint(3, 64, (1, 4)), **packing)
+    with pytest.raises(ValueError, match="a pair takes no"):
+        tiny("pair")(torch.randint(3, 64, (1, 4)), pair_input_ids=torch.randint(3, 64, (1, 4)), **packing)
+
+
 def test_packed_rows_may_differ_and_be_padded(tiny):
     model = tiny("causal", position_embedding="sinusoidal")
     ids = torch.randint(3, 64, (2, 8))
@@ -244,6 +270,60 @@ def test_loss_is_that_of_the_logits(head, tiny, inputs_for):
         close(a, b)
 
 
+def test_derivatives_of_derivatives_of_the_loss(tiny):
+    """A gradient penalty: ours against transformers' own loss."""
+    model = tiny("causal", tie_word_embeddings=False).train()
+    ids = torch.randint(3, 64, (2, 7))
+    found = []
+    for _ in range(2):
+        model.zero_grad()
+        gradients = torch.autograd.grad(model(ids, labels=ids).loss, list(model.parameters()), create_graph=True)
+        sum(g.square().sum() for g in gradients).backward()
+        found.append([model.lm_head.weight.grad.clone(), model.model.norm.weight.grad.clone()])
+        model.loss_function = model.loss_function
+    for a, b in zip(*found, strict=True):
+        close(a, b)
+
+
+def test_empty_batch_and_shapes_without_values(tiny):
+    model = tiny("causal")
+    empty = torch.zeros(0, 5, dtype=torch.long)
+    assert model(empty, labels=empty).logits.shape == (0, 5, 64)
+    meta = model.to("meta")
+    ids = torch.zeros(2, 5, dtype=torch.long, device="meta")
+    assert meta(ids, attention_mask=torch.ones_like(ids), labels=ids).logits.shape == (2, 5, 64)
+
+
+def test_hooks_of_the_output_layer_are_called(tiny):
+    model, calls = tiny("causal"), []
+    model.lm_head.register_forward_hook(lambda *_: calls.append(1))
+    ids = torch.randint(3, 64, (1, 5))
+    model(ids, labels=ids)
+    assert calls == [1]
+
+
+def test_an_adapter_on_the_position_encoder_counts(tiny):
+    """Also after it is switched off: coefficients that are kept must not be those of before."""
+
+    class Adapter(torch.nn.Module):
+        def __init__(self, base):
+            super().__init__()
+            self.base, self.scale = base, 1.0
+            self.weight = torch.nn.Parameter(torch.full_like(base.weight, 0.1))
+
+        def forward(self, x):
+            return self.base(x) + self.scale * torch.nn.functional.linear(x, self.weight)
+
+    model = tiny("causal")
+    ids = torch.randint(3, 64, (1, 9))
+    plain = logits_of(model, input_ids=ids)
+    rpe = model.model.layers[0].operator.rpe
+    rpe.output = Adapter(rpe.output)
+    assert (logits_of(model, input_ids=ids) - plain).abs().max() > 1e-4
+    rpe.output.scale = 0.0
+    close(logits_of(model, input_ids=ids), plain, 1e-6)
+
+
 def test_given_shift_labels_are_used(tiny):
     model = tiny("causal")
     ids = torch.randint(3, 64, (2, 9))
@@ -304,6 +384,18 @@ def test_compile_equals_eager(head, tiny, inputs_for):
     close(compiled(**inputs).logits[real], model(**inputs).logits[real])
 
 
+def test_compiled_model_reads_the_mask_as_ones(tiny):
+    """It cannot look at the values: a number other than 1 is not a real token, and an additive mask is refused."""
+    torch._dynamo.reset()
+    model = tiny("causal")
+    compiled = torch.compile(model, backend="eager")
+    ids = torch.randint(3, 64, (1, 6))
+    numbered = logits_of(compiled, input_ids=ids, attention_mask=torch.tensor([[1, 1, 1, 2, 2, 2]]))
+    close(numbered[:, :3], logits_of(model, input_ids=ids[:, :3]))
+    with torch.no_grad(), pytest.raises(Exception, match="must be boolean or integer"):
+        compiled(input_ids=ids, attention_mask=torch.zeros(1, 6))
+
+
 def test_compiled_model_keeps_packed_documents_apart(tiny):
     """The documents are found outside the graph, which then breaks; they must not leak."""
     torch._dynamo.reset()
@@ -337,6 +429,24 @@ def test_half_precision(head, dtype, tiny, inputs_for):
     assert out.logits.dtype == dtype
     assert (out.logits.float() - expected.logits).abs().max() < 0.1
     assert (out.loss.float() - expected.loss).abs() < 0.05
+
+
+def test_sums_over_many_positions_do_not_overflow(tiny):
+    model = tiny("sequence", final_norm="layer")
+    model.model.norm.bias.data.fill_(30.0)
+    ids = torch.randint(3, 64, (1, 5000))
+    mask = torch.ones_like(ids)
+    mask[0, 0] = 0
+    out = model.half()(ids, attention_mask=mask)
+    assert out.logits.isfinite().all()
+
+
+def test_batch_norm_in_mixed_precision(tiny):
+    model = tiny("causal", norm="batch", final_norm="batch").train()
+    mask = torch.tensor([[1] * 10, [0] * 4 + [1] * 6])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = model(inputs_embeds=torch.randn(2, 10, 16, dtype=torch.bfloat16), attention_mask=mask)
+    assert out.logits.isfinite().all()
 
 
 @all_heads
@@ -382,8 +492,8 @@ def test_embedding_of_padding_stays_zero_unless_it_is_a_real_token(tiny):
     [
         ({"input_ids": torch.tensor([[5, 64]])}, r"input_ids must be in 0 .. 63; got 64"),
         ({"input_ids": torch.tensor([[5, -1]])}, r"input_ids must be in 0 .. 63; got -1"),
-        ({"input_ids": torch.zeros(1, 0, dtype=torch.long)}, r"n at least 1; got \(1, 0\)"),
-        ({"input_ids": torch.tensor([5, 6])}, r"must be \(batch, n\)"),
+        ({"input_ids": torch.zeros(1, 0, dtype=torch.long)}, r"n at least 1; got shape \(1, 0\)"),
+        ({"input_ids": torch.tensor([5, 6])}, r"input_ids must be \(batch, n\) with n at least 1; got shape \(2,\)"),
         ({}, "either input_ids or inputs_embeds"),
         (
             {"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.ones(1, 3)},

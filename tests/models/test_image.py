@@ -116,7 +116,7 @@ def test_gradient_checkpointing_and_hidden_states():
         gradients.append([p.grad.clone() for p in model.parameters()])
     for a, b in zip(*gradients, strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
-    assert len(model(images, output_hidden_states=True).hidden_states) == 3
+    assert [h.shape for h in model(images, output_hidden_states=True).hidden_states] == [(2, 16, 16)] * 3
 
 
 def test_trainer_and_resume(tmp_path):

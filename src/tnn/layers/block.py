@@ -1,5 +1,7 @@
 """One block of the network: a token mixer and a channel mixer, each with a norm and a residual."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -8,7 +10,7 @@ from tnn._checks import check_choice, check_fraction, check_sequence
 from tnn.layers.attention import SelfAttention
 from tnn.layers.gated import GatedLinearUnit, GatedToeplitzUnit, inner_size
 from tnn.layers.norm import make_norm
-from tnn.layers.sequences import Mask, Sequences, enter
+from tnn.layers.sequences import Mask, Sequences, State, enter
 
 STRUCTURES = ("gtu+glu", "gtu", "attention+glu")
 NORM_POSITIONS = ("pre", "post")
@@ -70,16 +72,28 @@ class TNNBlock(nn.Module):
             self.channel_mixer = GatedLinearUnit(hidden_size, glu_expansion, hidden_act=hidden_act)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
-        """x (..., n, hidden_size), mask (..., n) true at real positions; a grid has two axes in place of n."""
+    @property
+    def operator(self) -> nn.Module | None:
+        """The Toeplitz operator that mixes the tokens, if that is what does."""
+        mixer = self.token_mixer.mixer if isinstance(self.token_mixer, InnerResidual) else self.token_mixer
+        return mixer.operator if isinstance(mixer, GatedToeplitzUnit) else None
+
+    def forward(self, x: Tensor, mask: Mask = None, state: State | None = None) -> Tensor:
+        """x (..., n, hidden_size), mask (..., n) true at real positions; a grid has two axes in place of n.
+
+        With a `state` of its operator (see tnn.streaming), x is the next part of a sequence.
+        """
         check_sequence("x", x, self.hidden_size)
         x, sequences = enter(x, mask)
-        x = self._residual(x, self.token_mixer, self.token_norm, sequences)
+        mix = self.token_mixer if state is None else partial(self.token_mixer, state=state)
+        x = self._residual(x, mix, self.token_norm, sequences)
         if self.channel_mixer is not None and self.channel_norm is not None:
             x = self._residual(x, self.channel_mixer, self.channel_norm, sequences)
         return x
 
-    def _residual(self, x: Tensor, mixer: nn.Module, norm: nn.Module, sequences: Sequences | None) -> Tensor:
+    def _residual(
+        self, x: Tensor, mixer: Callable[..., Tensor], norm: nn.Module, sequences: Sequences | None
+    ) -> Tensor:
         if self.norm_position == "pre":
             return x + self.dropout(mixer(norm(x, sequences), sequences))
         return norm(x + self.dropout(mixer(x, sequences)), sequences)
@@ -96,6 +110,6 @@ class InnerResidual(nn.Module):
         self.norm = norm
         self.mixer = mixer
 
-    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None, **state: State) -> Tensor:
         x, sequences = enter(x, mask)
-        return x + self.mixer(self.norm(x, sequences), sequences)
+        return x + self.mixer(self.norm(x, sequences), sequences, **state)

@@ -10,7 +10,7 @@ from tnn._checks import check_positive, check_sequence
 from tnn.layers.activation import activation
 from tnn.layers.operator import ToeplitzOperator
 from tnn.layers.operator2d import ToeplitzOperator2d
-from tnn.layers.sequences import Mask, enter
+from tnn.layers.sequences import Mask, State, enter
 
 
 def inner_size(name: str, hidden_size: int, expansion: float) -> int:
@@ -75,13 +75,17 @@ class GatedToeplitzUnit(nn.Module):
         self.out_proj = Projection(inner, hidden_size, initializer_range)
         self.operator = (ToeplitzOperator if dims == 1 else ToeplitzOperator2d)(inner, **options)
 
-    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
-        """x (..., n, hidden_size) and mask (..., n), or (..., h, w, hidden_size) and (..., h, w)."""
+    def forward(self, x: Tensor, mask: Mask = None, state: State | None = None) -> Tensor:
+        """x (..., n, hidden_size) and mask (..., n), or (..., h, w, hidden_size) and (..., h, w).
+
+        A `state` takes the operator's place where x is the next part of a sequence (see tnn.streaming).
+        """
         check_sequence("x", x, self.hidden_size, axes=self._axes)
         x, sequences = enter(x, mask)
         gate = self._activation(self.gate_proj(x))
         value = self._activation(self.value_proj(x))  # not zero at padded positions: the operator masks it
-        return self.out_proj(gate * self.operator(value, sequences))
+        mix = self.operator if state is None else state
+        return self.out_proj(gate * mix(value, sequences))
 
     def extra_repr(self) -> str:
         return f"hidden_act={self.hidden_act}"

@@ -55,7 +55,8 @@ class BatchNorm(nn.BatchNorm1d):
     def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         if mask is None or not self.training:  # running statistics: each position is normalised alone
             return super().forward(x.reshape(-1, x.shape[-1])).reshape(x.shape)
-        x, sequences = enter(x, mask)
+        dtype = x.dtype
+        x, sequences = enter(x.to(compute_dtype(x)), mask)  # sums over all positions
         assert sequences is not None
         axes = tuple(range(x.ndim - 1))
         count = sequences.real.sum().clamp_min(1)
@@ -63,7 +64,7 @@ class BatchNorm(nn.BatchNorm1d):
         variance = sequences.zero_padding(x - mean).square().sum(axes) / count
         self._track(mean.detach(), variance.detach() * count / (count - 1).clamp_min(1))
         y = (x - mean) * torch.rsqrt(variance + self.eps)
-        return y * self.weight + self.bias
+        return (y * self.weight + self.bias).to(dtype)
 
     def _track(self, mean: Tensor, unbiased_variance: Tensor) -> None:
         assert self.running_mean is not None
@@ -71,8 +72,8 @@ class BatchNorm(nn.BatchNorm1d):
         assert self.num_batches_tracked is not None
         assert self.momentum is not None
         self.num_batches_tracked.add_(1)
-        self.running_mean.lerp_(mean, self.momentum)
-        self.running_var.lerp_(unbiased_variance, self.momentum)
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+        self.running_var.lerp_(unbiased_variance.to(self.running_var.dtype), self.momentum)
 
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {

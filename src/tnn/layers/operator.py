@@ -9,12 +9,13 @@ from tnn._checks import check_choice, check_positive, check_sequence, check_tole
 from tnn._precision import compute_dtype
 from tnn.layers.activation import ACTIVATIONS
 from tnn.layers.decay import Decay
+from tnn.layers.poles import PoleKernel
 from tnn.layers.position import INPUTS, NORMS, RelativePositionEncoder
 from tnn.layers.sequences import Mask, enter
 from tnn.ops import Bandwidth, effective_bandwidth, toeplitz_matmul
 from tnn.ops.product import BACKENDS
 
-COEFFICIENTS = ("rpe", "free")
+COEFFICIENTS = ("rpe", "free", "poles")
 
 
 class _CachedKernel(NamedTuple):
@@ -28,9 +29,10 @@ class ToeplitzOperator(nn.Module):
     """y = T x along the sequence, one Toeplitz matrix per channel: coefficients t_i of an RPE, times decay^|i|.
 
     `coefficients`: "rpe", or "free" parameters for `max_lags` lags in each direction; with "rpe" a given `max_lags`
-    zeroes every lag from there on. `decay_mode`: "fixed" (the rate `decay`), "learned" (a rate per channel; `decay`
-    is not used) or "none". Lags whose whole tail is provably below `bandwidth_tolerance` times the largest possible
-    coefficient are cut, which makes the cost linear in the length; 0 keeps them all.
+    zeroes every lag from there on. "poles" (causal only) are sums of `num_poles` decaying oscillations, none slower
+    than `decay`: what a conversion to a state space makes. `decay_mode`: "fixed" (the rate `decay`), "learned" (a rate
+    per channel; `decay` is not used) or "none". Lags whose whole tail is provably below `bandwidth_tolerance` times the
+    largest possible coefficient are cut, which makes the cost linear in the length; 0 keeps them all.
 
     In evaluation without gradients the coefficients are computed once and kept until a parameter changes.
 
@@ -50,6 +52,7 @@ class ToeplitzOperator(nn.Module):
         causal: bool = False,
         coefficients: str = "rpe",
         max_lags: int | None = None,
+        num_poles: int | None = None,
         decay: float = 0.99,
         decay_mode: str = "fixed",
         rpe_size: int = 64,
@@ -81,10 +84,15 @@ class ToeplitzOperator(nn.Module):
         self.bandwidth_tolerance = bandwidth_tolerance
         self.rpe: RelativePositionEncoder | None = None
         self.free: nn.Parameter | None = None
+        self.poles: PoleKernel | None = None
         if coefficients == "rpe":
             self.rpe = RelativePositionEncoder(
                 channels, rpe_size, rpe_num_layers, activation=rpe_activation, inputs=rpe_input, norm=rpe_norm
             )
+        elif coefficients == "poles":
+            if num_poles is None or not causal:
+                raise ValueError('coefficients="poles" needs causal=True and num_poles')
+            self.poles = PoleKernel(channels, num_poles)
         else:
             assert max_lags is not None
             self.free = nn.Parameter(torch.empty(max_lags if causal else 2 * max_lags - 1, channels))
@@ -115,14 +123,21 @@ class ToeplitzOperator(nn.Module):
         x, sequences = enter(x, mask)
         if sequences is None or x.numel() == 0:
             return self._product(x)
-        return sequences.apply(self._product, x, needs_length=self.depends_on_length)
+        if self.depends_on_length:
+            return sequences.apply(self._product, x, needs_length=True)
+        kernel = self._kernel(
+            x.shape[-2], x.device
+        )  # once, for sequences of every length: lags past an end are ignored
+        return sequences.apply(lambda rows: self._multiply(rows, kernel), x)
 
     @property
     def depends_on_length(self) -> bool:
         return self.rpe is not None and self.rpe.depends_on_length
 
     def _product(self, x: Tensor) -> Tensor:
-        kernel = self._kernel(x.shape[-2], x.device)
+        return self._multiply(x, self._kernel(x.shape[-2], x.device))
+
+    def _multiply(self, x: Tensor, kernel: Tensor) -> Tensor:
         return toeplitz_matmul(x, kernel, causal=self.causal, backend=self.backend)
 
     def bandwidth(self) -> Bandwidth:
@@ -134,6 +149,8 @@ class ToeplitzOperator(nn.Module):
         """e (channels,) with |y - y of the uncut operator| <= e * max|x|, for any input of any length."""
         if self.rpe is not None:
             largest = self.rpe.coefficient_bound()
+        elif self.poles is not None:
+            largest = self.poles.coefficient_bound(self.decay.rate)
         else:
             assert self.free is not None
             largest = self.free.double().abs().amax(0)
@@ -163,11 +180,15 @@ class ToeplitzOperator(nn.Module):
             self._cached = cached
         return self._first_lags(cached.kernel, lags)
 
-    def _lags_kept(self, length: int) -> int:
+    @property
+    def reach(self) -> int | None:
+        """How many lags, in each direction, are not zero however long a sequence is; None if there is no end."""
         bounds = [b for b in (self._bandwidth_lags(), self.max_lags) if b is not None]
-        for bound in bounds:
-            length = torch.sym_min(length, bound)  # min(), for a length that a graph leaves open too
-        return length
+        return min(bounds, default=None)
+
+    def _lags_kept(self, length: int) -> int:
+        reach = self.reach
+        return length if reach is None else torch.sym_min(length, reach)  # min(), for a length a graph leaves open too
 
     def _bandwidth_lags(self) -> int | None:
         if self.decay.mode != "learned":
@@ -183,6 +204,8 @@ class ToeplitzOperator(nn.Module):
 
     def _compute_kernel(self, length: int, lags: int, device: torch.device) -> Tensor:
         """On the device of the input: parameters may be elsewhere until the module that holds them is called."""
+        if self.poles is not None:
+            return self.poles(lags)
         dtype = compute_dtype(self._coefficient_source())
         lag = torch.arange(0 if self.causal else 1 - lags, lags, device=device)
         if self.rpe is not None:
@@ -195,14 +218,18 @@ class ToeplitzOperator(nn.Module):
         return coefficients * self.decay(lag.to(dtype))
 
     def _coefficient_source(self) -> Tensor:
-        source = self.rpe.output.weight if self.rpe is not None else self.free
+        if self.rpe is not None:
+            return self.rpe.output.weight
+        source = self.free if self.poles is None else self.poles.weights
         assert source is not None
         return source
 
     def _may_cache(self) -> bool:
-        """Only where nothing is recorded or traced, and for parameters that are the module's own."""
+        """Only where nothing is recorded or traced, and where the coefficients come from our parameters alone."""
         if self.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
             return False
+        if not all(_is_plain(module) for module in self.modules()):
+            return False  # an adapter, which can be switched on and off
         parameters = list(self.parameters())  # none in a replica of DataParallel
         return bool(parameters) and all(isinstance(p, nn.Parameter) and not p.is_meta for p in parameters)
 
@@ -210,11 +237,19 @@ class ToeplitzOperator(nn.Module):
         return {**self.__dict__, "_cached": None}  # not worth copying or pickling
 
     def extra_repr(self) -> str:
-        source = "rpe" if self.rpe is not None else "free"
+        source = "rpe" if self.rpe is not None else "free" if self.free is not None else "poles"
         text = f"{self.channels}, causal={self.causal}, coefficients={source}, "
         if self.max_lags is not None:
             text += f"max_lags={self.max_lags}, "
         return text + f"bandwidth_tolerance={self.bandwidth_tolerance:g}, backend={self.backend}"
+
+
+PLAIN = (RelativePositionEncoder, Decay, PoleKernel, nn.Linear, nn.LayerNorm, nn.ModuleList)
+
+
+def _is_plain(module: nn.Module) -> bool:
+    hooked = module._forward_hooks or module._forward_pre_hooks
+    return type(module) in (ToeplitzOperator, *PLAIN) and not hooked and "forward" not in vars(module)
 
 
 def _same(old: Tensor, new: Tensor) -> bool:

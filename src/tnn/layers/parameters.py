@@ -24,5 +24,5 @@ def count_parameters(module: nn.Module) -> ParameterCount:
     operators = [m for m in module.modules() if isinstance(m, ToeplitzOperator)]
     return ParameterCount(
         trained=sum(p.numel() for p in module.parameters()),
-        fixed_decay=sum(o.channels for o in operators if o.decay.mode == "fixed"),
+        fixed_decay=sum(o.channels for o in operators if o.decay.mode == "fixed" and o.poles is None),
     )

@@ -1,7 +1,5 @@
 """The relative position encoder (RPE): a small MLP from a lag to one Toeplitz coefficient per channel."""
 
-from typing import cast
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -111,10 +109,9 @@ class RelativePositionEncoder(nn.Module):
 
 
 def _linear(layer: nn.Module, x: Tensor) -> Tensor:
-    weight, bias = cast(nn.Linear, layer).weight, cast(nn.Linear, layer).bias
-    if weight.dtype == x.dtype:
-        return layer(x)  # with its hooks, which bring the weights of an offloaded model
-    return F.linear(x, weight.to(x.dtype), bias.to(x.dtype))
+    if type(layer) is not nn.Linear or layer.weight.dtype == x.dtype:
+        return layer(x)  # with its hooks, which bring the weights of an offloaded model, or as the adapter it became
+    return F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
 
 
 def _layer_norm(norm: nn.LayerNorm, x: Tensor) -> Tensor:

@@ -36,9 +36,15 @@ class Sequences:
         self.ids = ids
         self.real = ids != 0  # (..., n)
 
+    @property
+    def packed(self) -> bool:
+        """Whether a row may hold more than one sequence."""
+        return self.ids.dtype != torch.bool
+
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> "Sequences":
         """What a model split over several devices calls between its layers."""
-        return Sequences(self.ids.to(device, non_blocking=non_blocking))
+        ids = self.ids.to(device, non_blocking=non_blocking)
+        return self if ids is self.ids else Sequences(ids)
 
     def zero_padding(self, x: Tensor) -> Tensor:
         """x (..., n, d) with zeros at padded positions; filled, not multiplied, so that a NaN there goes too."""
@@ -47,7 +53,7 @@ class Sequences:
     def apply(self, mix: Callable[[Tensor], Tensor], x: Tensor, *, needs_length: bool = False) -> Tensor:
         """mix(x) along axis -2, each sequence alone. `mix` ignores zeros at the end, unless it `needs_length`."""
         traced = torch.compiler.is_compiling() or self.ids.is_meta
-        if traced and self.ids.dtype == torch.bool and not needs_length:
+        if traced and not self.packed and not needs_length:
             return self._apply_closed_up(mix, x)
         if self._padded_at_the_ends and not needs_length:
             return mix(self.zero_padding(x))  # a shift-invariant product: zeros on either side are no news
@@ -106,6 +112,9 @@ class Sequences:
 
 
 Mask = Tensor | Sequences | None
+State = Callable[
+    [Tensor, Sequences | None], Tensor
+]  # mixes the next part of a sequence, and remembers what came before
 
 
 def enter(x: Tensor, mask: Mask) -> tuple[Tensor, Sequences | None]:
@@ -127,6 +136,8 @@ def checked_mask(mask: Tensor, x: Tensor, name: str = "mask") -> Tensor:
     if mask.device != x.device:
         raise ValueError(f"{name} and x must share a device; got {mask.device} and {x.device}")
     readable = not (torch.compiler.is_compiling() or mask.is_meta)
+    if mask.is_floating_point() and not readable:
+        raise TypeError(f"{name} must be boolean or integer where it cannot be read (torch.compile); got {mask.dtype}")
     if mask.dtype != torch.bool and readable and not ((mask == 0) | (mask == 1)).all():
         raise ValueError(f"{name} must hold 1 at real positions and 0 at padding; got other values (an additive mask?)")
-    return mask.bool()
+    return mask == 1

@@ -8,6 +8,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import is_vision_available
 
 from tnn.models.backbone import TNNModel
@@ -25,6 +26,9 @@ AutoModelForCausalLM.register(TNNConfig, TNNForCausalLM, exist_ok=True)
 AutoModelForMaskedLM.register(TNNConfig, TNNForMaskedLM, exist_ok=True)
 AutoModelForSequenceClassification.register(TNNConfig, TNNForSequenceClassification, exist_ok=True)
 AutoModelForTokenClassification.register(TNNConfig, TNNForTokenClassification, exist_ok=True)
+
+# What Trainer's label smoothing looks into to know that labels must be shifted.
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[TNNConfig.model_type] = TNNForCausalLM.__name__
 
 AutoModel.register(TNNImageConfig, TNNImageModel, exist_ok=True)
 AutoModelForImageClassification.register(TNNImageConfig, TNNForImageClassification, exist_ok=True)

@@ -6,14 +6,15 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutput
+from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from tnn.layers import TNNBlock
 from tnn.layers.norm import make_norm
+from tnn.models.cache import TNNCache
 from tnn.models.configuration import TNNBlockConfig, TNNConfig
-from tnn.models.inputs import check_ids, find_sequences
+from tnn.models.inputs import check_ids, find_sequences, positions_in_documents
 from tnn.models.positions import PositionEmbedding
 
 
@@ -28,7 +29,8 @@ class TNNPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     _no_split_modules = ["TNNLayer"]
-    _keep_in_fp32_modules_strict = ["rpe", "decay"]  # bfloat16 cannot tell lag 1,000 from lag 1,001
+    _keep_in_fp32_modules_strict = ["operator"]  # bfloat16 cannot tell lag 1,000 from lag 1,001
+    _skip_keys_device_placement = ["past_key_values"]
     _can_record_outputs = {"hidden_states": TNNLayer}
 
     @classmethod
@@ -80,8 +82,9 @@ class TNNModel(TNNPreTrainedModel):
         )
         self.embed_norm = nn.LayerNorm(config.hidden_size) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.dropout if config.embedding_dropout is None else config.embedding_dropout)
-        self.layers = nn.ModuleList(TNNLayer(**config.block_options()) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(TNNLayer(**config.block_options(i)) for i in range(config.num_hidden_layers))
         self.norm = make_norm(config.final_norm, config.hidden_size) if config.final_norm else None
+        self.gradient_checkpointing = False
         self.post_init()
 
     @merge_with_config_defaults
@@ -93,24 +96,41 @@ class TNNModel(TNNPreTrainedModel):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
+        past_key_values: TNNCache | None = None,
+        use_cache: bool | None = None,
         **kwargs: Any,
-    ) -> BaseModelOutput:
+    ) -> BaseModelOutputWithPast:
         """input_ids (batch, n), or inputs_embeds (batch, n, hidden_size): what `embed_tokens` would give for them.
 
         attention_mask (batch, n): 1 at real tokens. Documents packed into a row are kept apart if `position_ids`
         (batch, n) restart with each of them, or if `cu_seqlens`, the offsets of a batch of one, tell where they begin.
+
+        `use_cache` returns `past_key_values`, with which a later call takes the next tokens only; the mask may then be
+        that of all tokens so far.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give either input_ids or inputs_embeds, and not both")
         if inputs_embeds is None:
-            assert input_ids is not None
-            check_ids("input_ids", input_ids, self.config.vocab_size)
+            if input_ids is None:
+                raise ValueError("give either input_ids or inputs_embeds")
+            check_ids("input_ids", input_ids, self.embed_tokens.num_embeddings)
+            if input_ids.ndim != 2 or input_ids.shape[1] == 0:
+                raise ValueError(f"input_ids must be (batch, n) with n at least 1; got shape {tuple(input_ids.shape)}")
             inputs_embeds = self.embed_tokens(input_ids)
+        elif input_ids is not None:
+            raise ValueError("give either input_ids or inputs_embeds, and not both")
         if inputs_embeds.ndim != 3 or inputs_embeds.shape[1] == 0:
-            raise ValueError(f"the input must be (batch, n) with n at least 1; got {tuple(inputs_embeds.shape[:2])}")
+            found = tuple(inputs_embeds.shape)
+            raise ValueError(f"inputs_embeds must be (batch, n, hidden_size) with n at least 1; got shape {found}")
         if cu_seqlens is None:
             cu_seqlens = kwargs.get("cu_seq_lens_q")  # the name that transformers' collators use
-        sequences, position_ids = find_sequences(inputs_embeds, attention_mask, position_ids, cu_seqlens)
+        if (seq_idx := kwargs.get("seq_idx")) is not None and position_ids is None:
+            position_ids = positions_in_documents(seq_idx)
+        if past_key_values is None and use_cache and self.can_cache:
+            past_key_values = self.new_cache()
+        states = self._states(past_key_values)
+        seen = 0 if past_key_values is None else past_key_values.get_seq_length()
+        sequences, position_ids = find_sequences(inputs_embeds, attention_mask, position_ids, cu_seqlens, seen)
+        if sequences is not None and sequences.packed and past_key_values is not None:
+            raise ValueError("packed documents cannot be cached: give each a row, or use_cache=False")
 
         x = inputs_embeds
         if self.config.scale_embedding:
@@ -121,14 +141,39 @@ class TNNModel(TNNPreTrainedModel):
         x = self.dropout(x)
         if sequences is not None:
             x = sequences.zero_padding(x)  # (batch, n, hidden_size)
-        for layer in self.layers:
-            x = layer(x, sequences)
+        for layer, state in zip(self.layers, states, strict=True):
+            x = layer(x, sequences) if state is None else layer(x, sequences, state)
         if self.norm is not None:
             x = self.norm(x, sequences)
-        return BaseModelOutput(last_hidden_state=x)
+        return BaseModelOutputWithPast(last_hidden_state=x, past_key_values=past_key_values)
+
+    @property
+    def can_cache(self) -> bool:
+        """Whether outputs stay as they are when tokens are added: in causal models, but for two of the ablations."""
+        return self.config.is_decoder and all(o is not None and not o.depends_on_length for o in self._operators)
+
+    def new_cache(self) -> TNNCache:
+        """An empty cache, for a sequence that will come in parts."""
+        return TNNCache(self._operators)
+
+    @property
+    def _operators(self) -> list[Any]:
+        return [layer.operator for layer in self.layers]
+
+    def _states(self, cache: TNNCache | None) -> list[Any]:
+        if cache is None:
+            return [None] * len(self.layers)
+        if not isinstance(cache, TNNCache):
+            raise TypeError(f"past_key_values must be a cache that this model has returned; got {type(cache).__name__}")
+        if self.gradient_checkpointing and self.training:
+            raise ValueError("a cache cannot be used with gradient checkpointing, which runs each layer twice")
+        return cache.states_of(self._operators)
 
 
 def _own_pad_id(config: TNNConfig) -> int | None:
-    """The pad id, whose embedding stays 0; but not if it is a token that must learn (tokenizers that pad with eos)."""
+    """The pad id, whose embedding starts from 0 and gets no gradient from the input.
+
+    None if it is a token that must learn, as with tokenizers that pad with the end of the text.
+    """
     eos = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     return None if config.pad_token_id in [config.bos_token_id, *eos] else config.pad_token_id

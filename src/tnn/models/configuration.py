@@ -50,6 +50,7 @@ class TNNBlockConfig(PreTrainedConfig):
     initializer_range: float = 0.02
     bandwidth_tolerance: float = 1e-6
     backend: str = "auto"
+    state_space: list[dict[str, Any]] | None = None
     mixer: str = "tnn"
     mixer_options: dict[str, Any] | None = None
 
@@ -65,6 +66,8 @@ class TNNBlockConfig(PreTrainedConfig):
             check_fraction("embedding_dropout", self.embedding_dropout)
         if self.final_norm is not None:
             check_choice("final_norm", self.final_norm, NORMS)
+        if (self.coefficients == "poles") != bool(self.state_space):
+            raise ValueError('coefficients="poles" and state_space go together: make them with to_state_space()')
         if self.mixer_options:
             raise ValueError(f"mixer_options must be empty for mixer='tnn'; got {self.mixer_options}")
         with torch.device("meta"):
@@ -79,8 +82,8 @@ class TNNBlockConfig(PreTrainedConfig):
             raise ValueError(f"the checkpoint holds a {found!r} model; {cls.__name__} describes {cls.model_type!r}")
         return super().from_dict(config_dict, **kwargs)
 
-    def block_options(self) -> dict[str, Any]:
-        """The arguments of TNNBlock."""
+    def block_options(self, layer: int = 0) -> dict[str, Any]:
+        """The arguments of TNNBlock. Layers differ only in a state space: in the number of their poles."""
         options: dict[str, Any] = {
             "hidden_size": self.hidden_size,
             "structure": self.structure,
@@ -98,6 +101,7 @@ class TNNBlockConfig(PreTrainedConfig):
         return options | {
             "coefficients": self.coefficients,
             "max_lags": self.max_lags,
+            "num_poles": self.state_space[layer]["poles"] if self.state_space else None,
             "decay": self.decay,
             "decay_mode": self.decay_mode,
             "rpe_size": self.rpe_size,
@@ -132,6 +136,7 @@ class TNNConfig(TNNBlockConfig):
       the classifier; None: one linear map), `classifier_dropout`: for the classification heads.
     - `initializer`: "gtu" (projections of the GTU from N(0, `initializer_range`), the rest torch's default), "normal"
       (every dense layer so, biases 0), "torch" (torch's default).
+    - `state_space`: what `TNNForCausalLM.to_state_space` found, one entry a layer; with `coefficients="poles"`.
     - `bandwidth_tolerance`, `backend`: how the Toeplitz product is computed, see `tnn.layers.ToeplitzOperator`.
 
     >>> from tnn import TNNConfig, TNNForCausalLM
@@ -156,8 +161,8 @@ class TNNConfig(TNNBlockConfig):
             raise ValueError(f"pad_token_id must be below vocab_size {self.vocab_size}; got {self.pad_token_id}")
         super().__post_init__(**kwargs)
 
-    def block_options(self) -> dict[str, Any]:
-        return {**super().block_options(), "causal": self.is_decoder}
+    def block_options(self, layer: int = 0) -> dict[str, Any]:
+        return {**super().block_options(layer), "causal": self.is_decoder}
 
 
 class TNNImageConfig(TNNBlockConfig):
@@ -196,14 +201,17 @@ class TNNImageConfig(TNNBlockConfig):
             check_positive(name, getattr(self, name))
         if self.image_size % self.patch_size:
             raise ValueError(f"image_size must be a multiple of patch_size {self.patch_size}; got {self.image_size}")
+        patches = (self.image_size // self.patch_size) ** 2
+        if self.position_embedding == "learned" and patches > self.max_position_embeddings:
+            raise ValueError(f"max_position_embeddings must be at least {patches}, the number of patches of an image")
         if self.dims not in (1, 2):
             raise ValueError(f"dims must be 1 (a sequence) or 2 (a grid); got {self.dims}")
         if self.pool_norm is not None:
             check_choice("pool_norm", self.pool_norm, NORMS)
         super().__post_init__(**kwargs)
 
-    def block_options(self) -> dict[str, Any]:
-        options = super().block_options()
+    def block_options(self, layer: int = 0) -> dict[str, Any]:
+        options = super().block_options(layer)
         if self.structure == "attention+glu":
             if self.dims == 2:
                 raise ValueError('structure "attention+glu" needs dims=1: its attention reads a sequence')

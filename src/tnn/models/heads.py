@@ -1,14 +1,14 @@
 """Text models with a head: causal and masked language models, and three classifiers."""
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GenerationMixin
 from transformers.modeling_outputs import (
-    BaseModelOutput,
-    CausalLMOutput,
+    BaseModelOutputWithPast,
+    CausalLMOutputWithPast,
     MaskedLMOutput,
     SequenceClassifierOutput,
     TokenClassifierOutput,
@@ -16,10 +16,11 @@ from transformers.modeling_outputs import (
 from transformers.modeling_utils import slice_logits_to_keep
 from transformers.utils import can_return_tuple
 
-from tnn.layers.activation import activation
 from tnn.models.backbone import TNNModel, TNNPreTrainedModel
-from tnn.models.configuration import TNNBlockConfig, TNNConfig
-from tnn.models.inputs import check_ids
+from tnn.models.cache import TNNCache
+from tnn.models.classification import Classifier, classification_loss, pool
+from tnn.models.configuration import TNNConfig
+from tnn.models.inputs import check_ids, refuse_packed
 from tnn.models.loss import linear_cross_entropy
 
 IGNORED = -100
@@ -54,16 +55,20 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        past_key_values: TNNCache | None = None,
+        use_cache: bool | None = None,
         labels: Tensor | None = None,
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
-    ) -> CausalLMOutput:
+    ) -> CausalLMOutputWithPast:
         """labels (batch, n), not shifted; -100 is ignored. The other arguments are those of TNNModel."""
         outputs = self.model(
             input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
+            past_key_values=past_key_values,
+            use_cache=use_cache,
             **kwargs,
         )
         hidden = outputs.last_hidden_state
@@ -73,13 +78,48 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
             if not isinstance(logits_to_keep, int) or logits_to_keep != 0:
                 raise ValueError("labels need all logits: give either labels or logits_to_keep, and not both")
             loss, logits = _language_model_loss(self, self.lm_head, hidden, labels, shift=True, **kwargs)
-        return CausalLMOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+        )
+
+    def to_state_space(
+        self, tolerance: float = 1e-3, max_states: int = 64, *, method: str = "poles", length: int | None = None
+    ) -> "TNNForCausalLM":
+        """A model that decodes in constant time and memory, whose kernels differ from this one's by `tolerance` at most.
+
+        Each layer gets the fewest poles with which the L1 norm of the difference, relative to that of the kernel, is
+        within the tolerance in every channel; `config.state_space` reports states, residual and the bound on the
+        output that follows. A layer that cannot meet it with `max_states` is refused. `method="dft"` is the published
+        conversion, exact for `length` tokens with as many states, and wrong after them.
+
+        >>> from tnn import TNNConfig, TNNForCausalLM
+        >>> model = TNNForCausalLM(TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, decay=0.9)).eval()
+        >>> fast = model.to_state_space(tolerance=1e-2)
+        >>> fast.config.state_space[0]["residual"] <= 1e-2
+        True
+        """
+        from tnn.models.state_space import convert
+
+        return convert(self, tolerance, max_states, method, length)
+
+    @property
+    def _is_stateful(self) -> bool:
+        """Whether tokens cannot be taken back, which assisted generation would do."""
+        return self.config.coefficients == "poles"
 
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        """Each step runs the whole prefix: there is no cache yet."""
-        generation_config.use_cache = False
+        """generate() asks for a cache: ours, or none where the model runs the whole prefix at each step."""
+        if not self.model.can_cache:
+            if model_kwargs.get("inputs_embeds") is not None:
+                raise ValueError("generate() from inputs_embeds needs a cache, which this configuration cannot have")
+            generation_config.use_cache = False
+        elif generation_config.use_cache is not False and model_kwargs.get("past_key_values") is None:
+            model_kwargs["past_key_values"] = self.model.new_cache()
 
 
 class TNNForMaskedLM(TNNPreTrainedModel):
@@ -161,18 +201,25 @@ def _language_model_loss(
     """(loss, logits). A loss function or an output layer that someone has put in place of ours is used as it is."""
     if labels.shape != hidden.shape[:2]:
         raise ValueError(f"labels must have shape {tuple(hidden.shape[:2])}, one a token; got {tuple(labels.shape)}")
-    check_ids("labels", labels, model.config.vocab_size, ignored=IGNORED)
-    ours = type(head) is nn.Linear and not hasattr(model, "_loss_function")
-    if ours and isinstance(head, nn.Linear) and not torch.compiler.is_compiling():
-        if shift:
-            labels = kwargs.get("shift_labels", F.pad(labels, (0, 1), value=IGNORED)[:, 1:])
-        return linear_cross_entropy(hidden, head, labels, num_items=kwargs.get("num_items_in_batch"))
-    logits = head(hidden)
-    return model.loss_function(logits=logits, labels=labels, vocab_size=model.config.vocab_size, **kwargs), logits
+    check_ids("labels", labels, model.config.vocab_size, ignored=kwargs.get("ignore_index", IGNORED))
+    if hasattr(model, "_loss_function") or not _is_plain_linear(head) or torch.compiler.is_compiling():
+        logits = head(hidden)
+        return model.loss_function(logits=logits, labels=labels, vocab_size=model.config.vocab_size, **kwargs), logits
+    ignored = kwargs.get("ignore_index", IGNORED)
+    if shift:
+        labels = kwargs.get("shift_labels", F.pad(labels, (0, 1), value=ignored)[:, 1:])
+    count = kwargs.get("num_items_in_batch")
+    return linear_cross_entropy(hidden, head, labels, num_items=count, ignore_index=ignored)
+
+
+def _is_plain_linear(head: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether weight and bias are all there is to it: no adapter, no hook, nothing that brings them from a disk."""
+    hooks = (head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks)
+    return type(head) is nn.Linear and not any(hooks) and "forward" not in vars(head) and not head.weight.is_meta
 
 
 class TNNForSequenceClassification(TNNPreTrainedModel):
-    """One label (or number, with `num_labels=1`) a sequence, from the mean over its real tokens.
+    """One label (or number, with `num_labels=1`) a sequence, from the mean over its real tokens (or other `pooling`).
 
     >>> import torch
     >>> from tnn import TNNConfig, TNNForSequenceClassification
@@ -201,6 +248,7 @@ class TNNForSequenceClassification(TNNPreTrainedModel):
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """labels (batch,), or (batch, num_labels) for several numbers or several labels a sequence."""
+        refuse_packed(attention_mask, position_ids, **kwargs)
         pooled, outputs = _encode(
             self.model, input_ids, attention_mask, position_ids=position_ids, inputs_embeds=inputs_embeds, **kwargs
         )
@@ -243,6 +291,10 @@ class TNNForSequencePairClassification(TNNPreTrainedModel):
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """input_ids (batch, n) and pair_input_ids (batch, m), each with its mask; labels (batch,)."""
+        if pair_input_ids is None and pair_inputs_embeds is None:
+            raise ValueError("give the second sequence of the pair: pair_input_ids or pair_inputs_embeds")
+        if unknown := sorted({"position_ids", "pair_position_ids", "cu_seqlens", "seq_idx"} & set(kwargs)):
+            raise ValueError(f"a pair takes no {unknown[0]}: each row is one sequence")
         a, outputs = _encode(self.model, input_ids, attention_mask, inputs_embeds=inputs_embeds, **kwargs)
         b, _ = _encode(self.model, pair_input_ids, pair_attention_mask, inputs_embeds=pair_inputs_embeds)
         if a.shape != b.shape:
@@ -298,55 +350,8 @@ class TNNForTokenClassification(TNNPreTrainedModel):
         return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
 
 
-class Classifier(nn.Module):
-    """A linear map to the labels, after a hidden layer if there is an activation."""
-
-    def __init__(self, config: TNNBlockConfig, features: int, act: str | None):
-        super().__init__()
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self._activation = None if act is None else activation("classifier_act", act)
-        self.hidden = None if act is None else nn.Linear(features, config.hidden_size)
-        self.out = nn.Linear(features if act is None else config.hidden_size, config.num_labels)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.hidden is not None and self._activation is not None:
-            x = self._activation(self.hidden(self.dropout(x)))
-        return self.out(self.dropout(x))
-
-
 def _encode(
     model: TNNModel, input_ids: Tensor | None, attention_mask: Tensor | None, **kwargs: Any
-) -> tuple[Tensor, BaseModelOutput]:
+) -> tuple[Tensor, BaseModelOutputWithPast]:
     outputs = model(input_ids, attention_mask=attention_mask, **kwargs)
     return pool(outputs.last_hidden_state, attention_mask, model.config.pooling), outputs
-
-
-def pool(x: Tensor, mask: Tensor | None, how: str) -> Tensor:
-    """x (batch, n, d), mask (batch, n) -> (batch, d): mean over the real positions, or the first or last of them."""
-    if mask is None:
-        return x.mean(1) if how == "mean" else x[:, 0 if how == "first" else -1]
-    real = mask.bool()
-    if how == "mean":
-        total = x.masked_fill(~real.unsqueeze(-1), 0).sum(1)
-        return total / real.sum(1, keepdim=True).clamp_min(1)
-    n = x.shape[1]
-    index = real.long().argmax(1) if how == "first" else n - 1 - real.flip(1).long().argmax(1)
-    return x[torch.arange(x.shape[0], device=x.device), index]
-
-
-def classification_loss(model: TNNPreTrainedModel, logits: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy of one label, squared error of numbers, or binary cross-entropy of several labels.
-
-    Which one is `config.problem_type`; if that is None, numbers for `num_labels=1`, one label for integer labels.
-    """
-    if labels.shape[:1] != logits.shape[:1]:
-        raise ValueError(f"labels must hold {len(logits)} rows, one a sequence; got shape {tuple(labels.shape)}")
-    kind = model.config.problem_type
-    one_label = kind is None and model.config.num_labels > 1 and not labels.is_floating_point()
-    if kind == "single_label_classification" or one_label:
-        check_ids("labels", labels, model.config.num_labels)
-    elif labels.numel() != logits.numel():
-        raise ValueError(f"labels must have shape {tuple(logits.shape)}; got {tuple(labels.shape)}")
-    else:
-        labels = labels.to(logits.dtype)
-    return model.loss_function(labels=labels, pooled_logits=logits, logits=logits, config=model.config)

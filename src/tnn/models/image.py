@@ -10,15 +10,24 @@ from transformers.utils.output_capturing import capture_outputs
 
 from tnn.layers.norm import make_norm
 from tnn.models.backbone import TNNLayer, TNNPreTrainedModel
+from tnn.models.classification import Classifier, classification_loss, pool
 from tnn.models.configuration import TNNImageConfig
-from tnn.models.heads import Classifier, classification_loss, pool
 from tnn.models.positions import PositionEmbedding
+
+
+class TNNGridLayer(TNNLayer):
+    """A block on a grid, whose rows come one after the other."""
+
+    def forward(self, x: Tensor, height: int, width: int) -> Tensor:  # type: ignore[override]
+        """x (batch, height * width, d)."""
+        return super().forward(x.unflatten(1, (height, width))).flatten(1, 2)
 
 
 class TNNImagePreTrainedModel(TNNPreTrainedModel):
     config: TNNImageConfig
     main_input_name = "pixel_values"
     input_modalities = ("image",)
+    _no_split_modules = ["TNNLayer", "TNNGridLayer"]
 
 
 class TNNImageModel(TNNImagePreTrainedModel):
@@ -38,12 +47,16 @@ class TNNImageModel(TNNImagePreTrainedModel):
             config.position_embedding, config.hidden_size, config.max_position_embeddings
         )
         self.dropout = nn.Dropout(config.dropout if config.embedding_dropout is None else config.embedding_dropout)
-        self.layers = nn.ModuleList(TNNLayer(**config.block_options()) for _ in range(config.num_hidden_layers))
+        layer = TNNLayer if config.dims == 1 else TNNGridLayer
+        self.layers = nn.ModuleList(layer(**config.block_options(i)) for i in range(config.num_hidden_layers))
         self.norm = make_norm(config.final_norm, config.hidden_size) if config.final_norm else None
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
         return self.patch_proj
+
+    def set_input_embeddings(self, value: nn.Linear) -> None:
+        self.patch_proj = value
 
     @merge_with_config_defaults
     @capture_outputs
@@ -52,13 +65,12 @@ class TNNImageModel(TNNImagePreTrainedModel):
         patches = self._patches(pixel_values)  # (batch, h, w, pixels of a patch)
         x = self.patch_proj(patches.to(self.patch_proj.weight.dtype))
         x = self.dropout(self.positions(x.flatten(1, 2)))  # (batch, h * w, d): positions run along the rows
-        if self.config.dims == 2:
-            x = x.unflatten(1, patches.shape[1:3])
+        grid = patches.shape[1:3] if self.config.dims == 2 else ()
         for layer in self.layers:
-            x = layer(x)
+            x = layer(x, *grid)
         if self.norm is not None:
             x = self.norm(x)
-        return BaseModelOutput(last_hidden_state=x.flatten(1, 2) if self.config.dims == 2 else x)
+        return BaseModelOutput(last_hidden_state=x)
 
     def _patches(self, pixels: Tensor) -> Tensor:
         """(batch, h, w, patch * patch * channels): the pixels of a patch row by row, channels last."""

@@ -8,6 +8,8 @@ from tnn.layers.sequences import Sequences, checked_mask
 
 def check_ids(name: str, ids: Tensor, size: int, *, ignored: int | None = None) -> None:
     """Whole numbers in [0, size); read on the CPU only, where that costs nothing."""
+    if not isinstance(ids, Tensor):
+        raise TypeError(f"{name} must be a torch.Tensor; got {type(ids).__name__}")
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise TypeError(f"{name} must hold integers; got {ids.dtype}")
     if torch.compiler.is_compiling() or ids.device.type != "cpu" or ids.numel() == 0:
@@ -21,11 +23,23 @@ def check_ids(name: str, ids: Tensor, size: int, *, ignored: int | None = None) 
 
 
 def find_sequences(
-    x: Tensor, attention_mask: Tensor | None, position_ids: Tensor | None, cu_seqlens: Tensor | None
+    x: Tensor, attention_mask: Tensor | None, position_ids: Tensor | None, cu_seqlens: Tensor | None, seen: int = 0
 ) -> tuple[Sequences | None, Tensor | None]:
-    """Which positions of x (batch, n, d) form sequences (None: each row is one), and where in its own each stands."""
+    """Which positions of x (batch, n, d) form sequences (None: each row is one), and where in its own each stands.
+
+    After `seen` earlier tokens, the mask may be that of all of them.
+    """
+    if attention_mask is not None and not isinstance(attention_mask, Tensor):
+        raise TypeError(f"attention_mask must be a torch.Tensor; got {type(attention_mask).__name__}")
+    n = x.shape[1]
+    counted = None if attention_mask is None or position_ids is not None else attention_mask.long().cumsum(-1) - 1
     if attention_mask is not None:
+        if seen and attention_mask.ndim == 2 and attention_mask.shape[1] == seen + n:
+            attention_mask = attention_mask[:, seen:]
         attention_mask = checked_mask(attention_mask, x, "attention_mask")
+        readable = not (torch.compiler.is_compiling() or attention_mask.is_meta)
+        if readable and bool(attention_mask.all()):
+            attention_mask = None
     if cu_seqlens is not None:
         position_ids = _positions_from_offsets(cu_seqlens, x)
     elif position_ids is not None:
@@ -33,13 +47,30 @@ def find_sequences(
             raise ValueError(f"position_ids must have shape {tuple(x.shape[:2])}; got {tuple(position_ids.shape)}")
         position_ids = position_ids.expand(x.shape[:2])
     documents = None if position_ids is None else _documents(position_ids, attention_mask)
-    if attention_mask is not None and position_ids is None:
-        position_ids = (attention_mask.long().cumsum(-1) - 1).clamp_min(0)
+    if position_ids is None and counted is not None:
+        position_ids = counted[:, -n:].clamp_min(0)
+    elif position_ids is None and seen:
+        position_ids = torch.arange(seen, seen + n, device=x.device).unsqueeze(0)
     if documents is not None:
         return Sequences(documents), position_ids
-    if attention_mask is None or (not torch.compiler.is_compiling() and bool(attention_mask.all())):
-        return None, position_ids
-    return Sequences(attention_mask), position_ids
+    return None if attention_mask is None else Sequences(attention_mask), position_ids
+
+
+def refuse_packed(mask: Tensor | None, position_ids: Tensor | None, **kwargs: Tensor) -> None:
+    """For heads that give one answer a row."""
+    packed = any(kwargs.get(name) is not None for name in ("cu_seqlens", "cu_seq_lens_q", "seq_idx"))
+    if packed or (
+        position_ids is not None and _documents(position_ids, None if mask is None else mask == 1) is not None
+    ):
+        raise ValueError("one answer a row: documents cannot be packed into it; give each a row of its own")
+
+
+def positions_in_documents(seq_idx: Tensor) -> Tensor:
+    """(batch, n): positions that restart where the number of the document changes."""
+    step = torch.arange(seq_idx.shape[1], device=seq_idx.device).expand_as(seq_idx)
+    begins = torch.ones_like(seq_idx, dtype=torch.bool)
+    begins[:, 1:] = seq_idx[:, 1:] != seq_idx[:, :-1]
+    return step - torch.where(begins, step, 0).cummax(-1).values
 
 
 @torch.compiler.disable

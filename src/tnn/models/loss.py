@@ -6,7 +6,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from tnn._precision import compute_dtype
 
@@ -38,7 +37,7 @@ def linear_cross_entropy(
     count = (flat != ignore_index).sum() if num_items is None else num_items
     if isinstance(count, Tensor):
         count = count.to(total.device)
-    return total / count, logits.reshape(*hidden.shape[:-1], -1)
+    return total / count, logits.reshape(*hidden.shape[:-1], logits.shape[-1])
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -64,18 +63,21 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return torch.where(counted, normalizer - chosen, 0).sum(), logits
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_total: Tensor | None, grad_logits: Tensor | None) -> tuple[Tensor | None, ...]:
         """d total / d logits = softmax - one-hot, a few rows at a time, straight into the products with it."""
         hidden, weight, bias, logits, target, counted, normalizer = ctx.saved_tensors
+        if torch.is_grad_enabled():  # create_graph=True: derivatives of derivatives come from the plain formula
+            return _differentiable_backward(ctx, hidden, weight, bias, target, counted, grad_total, grad_logits)
         dtype = logits.dtype
         hidden_cast, weight_cast = hidden.to(dtype), weight.to(dtype)
+        needs_weight = ctx.needs_input_grad[1]
         # Sums over many rows: in float32 at least, whatever the model's dtype.
         grad_hidden = torch.zeros_like(hidden_cast)
         grad_weight, grad_bias = normalizer.new_zeros(weight.shape), normalizer.new_zeros(len(weight))
         if grad_logits is not None:
             grad_hidden += grad_logits @ weight_cast
-            grad_weight += grad_logits.T @ hidden_cast
+            if needs_weight:
+                grad_weight += grad_logits.T @ hidden_cast
             grad_bias += grad_logits.sum(0, dtype=grad_bias.dtype)
         if grad_total is not None:
             scale = (grad_total * counted).unsqueeze(-1)  # on the narrow side of the products
@@ -85,7 +87,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 p.scatter_add_(-1, target[rows, None], torch.full_like(target[rows, None], -1, dtype=p.dtype))
                 g, s = p.to(dtype), scale[rows].to(dtype)
                 grad_hidden[rows] += (g @ weight_cast) * s
-                if dtype == grad_weight.dtype:
+                if not needs_weight:
+                    pass
+                elif dtype == grad_weight.dtype:
                     grad_weight.addmm_(g.T, hidden_cast[rows] * s)  # without a product to add
                 else:
                     grad_weight += g.T @ (hidden_cast[rows] * s)
@@ -95,17 +99,36 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return *grads, None if bias is None else grad_bias.to(bias.dtype), None, None
 
 
+def _differentiable_backward(
+    ctx: Any,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    counted: Tensor,
+    grad_total: Tensor | None,
+    grad_logits: Tensor | None,
+) -> tuple[Tensor | None, ...]:
+    logits = F.linear(hidden, weight, bias)
+    losses = F.cross_entropy(logits.to(compute_dtype(logits)), target, reduction="none")
+    parts = [((losses * counted).sum(), grad_total), (logits, grad_logits)]
+    outputs, grads = zip(*[(output, grad) for output, grad in parts if grad is not None], strict=True)
+    inputs = [t if need else None for t, need in zip((hidden, weight, bias), ctx.needs_input_grad, strict=False)]
+    found = iter(torch.autograd.grad(outputs, [t for t in inputs if t is not None], grads, create_graph=True))
+    return *(None if t is None else next(found) for t in inputs), None, None
+
+
 def _chunks(counted: Tensor, logits: Tensor) -> Iterator[slice | Tensor]:
     """Rows in groups that fit the work space: all of them in a row, or only those counted if they are few."""
     size = _rows_at_a_time(logits)
-    if 2 * counted.sum() >= len(counted):
+    if counted.is_meta or 2 * counted.sum() >= len(counted):
         yield from (slice(i, i + size) for i in range(0, len(counted), size))
     else:
         yield from counted.nonzero().squeeze(1).split(size)
 
 
 def _rows_at_a_time(logits: Tensor) -> int:
-    return min(len(logits), max(1, CHUNK_ELEMENTS // logits.shape[1]))
+    return max(1, min(len(logits), CHUNK_ELEMENTS // logits.shape[1]))
 
 
 def _workspace(logits: Tensor) -> Tensor:

@@ -1,0 +1,64 @@
+"""Coefficients that are sums of decaying oscillations, for which an operator has a state of constant size."""
+
+import torch
+from torch import Tensor, nn
+
+from tnn._checks import check_positive
+from tnn._precision import compute_dtype
+
+
+class PoleKernel(nn.Module):
+    """k_i = direct_i for the first m lags, then k_{m+i} = Re(sum_p weight_p pole_p^i); channels share the poles.
+
+    A pole and its conjugate are stored once, as real and imaginary part; no complex dtype is used.
+    """
+
+    DIRECT = 16  # lags that are not left to the poles: spikes there would need many
+
+    def __init__(self, channels: int, num_poles: int):
+        super().__init__()
+        check_positive("num_poles", num_poles)
+        self.poles = nn.Parameter(torch.empty(num_poles, 2))  # real, imaginary
+        self.weights = nn.Parameter(torch.empty(2, num_poles, channels))  # real, imaginary
+        self.direct = nn.Parameter(torch.empty(self.DIRECT, channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """To nothing: the values come from a fit."""
+        for parameter in (self.poles, self.weights, self.direct):
+            nn.init.zeros_(parameter)
+
+    def forward(self, lags: int) -> Tensor:
+        """(lags, channels), lags 0, 1, ..."""
+        dtype = compute_dtype(self.weights)
+        direct = self.direct.to(dtype)[:lags]
+        if lags <= len(self.direct):
+            return direct
+        tail = self.powers(lags - len(self.direct)).to(dtype) @ self.signed_weights()
+        return torch.cat([direct, tail])
+
+    def powers(self, count: int) -> Tensor:
+        """(count, 2 * poles): real parts of pole^0, pole^1, ..., then imaginary parts; in float64.
+
+        In float32 the angle of a high power would have lost its digits.
+        """
+        pole = self.poles.double()
+        step = torch.arange(count, dtype=torch.float64, device=pole.device)[:, None]
+        radius = torch.exp(step * pole.norm(dim=1).clamp_min(1e-300).log())
+        angle = step * torch.atan2(pole[:, 1], pole[:, 0])
+        return torch.cat([radius * angle.cos(), radius * angle.sin()], 1)
+
+    def signed_weights(self) -> Tensor:
+        """(2 * poles, channels): what a real and an imaginary part of a state add to the output."""
+        weights = self.weights.to(compute_dtype(self.weights))
+        return torch.cat([weights[0], -weights[1]])
+
+    @torch.no_grad()
+    def coefficient_bound(self, rate: float) -> Tensor:
+        """M (channels,) with |k_i| <= M * rate^i, for poles no larger than the rate."""
+        tail = self.weights.double().norm(dim=0).sum(0) * rate ** -len(self.direct)
+        near = self.direct.double().abs() * rate ** -torch.arange(len(self.direct), device=tail.device)[:, None]
+        return torch.maximum(tail, near.amax(0))
+
+    def extra_repr(self) -> str:
+        return f"poles={len(self.poles)}, direct={len(self.direct)}"

@@ -1,0 +1,86 @@
+"""A causal model that decodes in constant time and state: kernels replaced by sums of decaying oscillations."""
+
+import copy
+from typing import Any, NamedTuple
+
+from tnn._checks import check_choice, check_positive, check_tolerance
+from tnn.layers import ToeplitzOperator
+from tnn.models.configuration import TNNConfig
+from tnn.streaming import Realization, realize, realize_by_dft
+
+METHODS = ("poles", "dft")
+
+
+class LayerReport(NamedTuple):
+    """How well the state space of one layer replaces its operator."""
+
+    layer: int
+    states: int  # poles, conjugates counted
+    residual: float  # worst channel's L1 difference of the kernels, relative to the kernel's own L1 norm
+    bound: float  # of |y - y of the exact operator| for inputs of magnitude at most 1, in any channel, at any length
+
+
+def convert(model: Any, tolerance: float, max_states: int, method: str, length: int | None) -> Any:
+    """See TNNForCausalLM.to_state_space."""
+    check_choice("method", method, METHODS)
+    check_tolerance("tolerance", tolerance)
+    check_positive("max_states", max_states)
+    operators = _operators(model)
+    if method == "dft":
+        if length is None:
+            raise ValueError('method="dft" needs a length: how many tokens the state space is for')
+        check_positive("length", length)
+        found = [realize_by_dft(operator.kernel(length).detach().cpu()) for operator in operators]
+        rate = 1.0
+    else:
+        rate = max(operator.decay.slowest_rate() for operator in operators)
+        if rate >= 1:
+            raise ValueError("kernels without decay do not compress into few poles: decay must be below 1")
+        found = [_realize(i, operator, rate, tolerance, max_states) for i, operator in enumerate(operators)]
+
+    reports = [LayerReport(i, r.states, r.residual, float(r.error.max())) for i, r in enumerate(found)]
+    config = _converted_config(model.config, found, reports, rate, length if method == "dft" else None)
+    converted = type(model)(config).to(device=model.device, dtype=model.dtype)
+    kept = {name: value for name, value in model.state_dict().items() if ".operator." not in name}
+    converted.load_state_dict(kept, strict=False)
+    for layer, realization in zip(converted.model.layers, found, strict=True):
+        layer.operator.poles.float().load_state_dict(realization.kernel.state_dict())
+    return converted.eval()
+
+
+def _operators(model: Any) -> list[ToeplitzOperator]:
+    operators = [layer.operator for layer in model.model.layers]
+    if any(operator is None for operator in operators):
+        raise ValueError(f"structure {model.config.structure!r} has no Toeplitz operator to convert")
+    if any(operator.depends_on_length for operator in operators):
+        raise ValueError('rpe_input="normalized" gives other coefficients at each length: there is no state space')
+    if any(operator.poles is not None for operator in operators):
+        raise ValueError("the model is a state space already")
+    return operators
+
+
+def _realize(layer: int, operator: ToeplitzOperator, rate: float, tolerance: float, max_states: int) -> Realization:
+    reach = operator.reach
+    if reach is None:
+        raise ValueError(f"layer {layer} has no bound on its lags: bandwidth_tolerance must be above 0")
+    kernel = operator.kernel(reach).detach().cpu()
+    realization = realize(kernel, rate, operator.truncation_bound().cpu(), tolerance=tolerance, max_states=max_states)
+    if not realization.residual <= tolerance:
+        raise ValueError(
+            f"layer {layer}: the best of up to {max_states} states leaves a residual of {realization.residual:.1e}, "
+            f"above the tolerance of {tolerance:g}; allow more with max_states, or a larger tolerance"
+        )
+    return realization
+
+
+def _converted_config(
+    config: TNNConfig, found: list[Realization], reports: list[LayerReport], rate: float, length: int | None
+) -> TNNConfig:
+    converted = copy.deepcopy(config)
+    converted.coefficients = "poles"
+    converted.decay, converted.decay_mode = (rate, "fixed") if rate < 1 else (1.0, "none")
+    converted.max_lags = length
+    converted.state_space = [
+        {"poles": len(r.kernel.poles), **report._asdict()} for r, report in zip(found, reports, strict=True)
+    ]
+    return converted

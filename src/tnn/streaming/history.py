@@ -1,0 +1,171 @@
+"""The exact state of a causal Toeplitz operator: its past inputs, and what they add to the next block of outputs.
+
+A new output needs products with the newest inputs only: once in `BLOCK` tokens, one fast product over the history
+computes what all older inputs add to the next `BLOCK` outputs. The history is bounded by the reach of the operator
+where that has one, and grows otherwise. Any split of a sequence into parts gives the same outputs.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor
+
+from tnn._precision import compute_dtype
+from tnn.layers import ToeplitzOperator
+from tnn.layers.sequences import Sequences
+from tnn.ops import toeplitz_matmul
+
+BLOCK = 64  # newest inputs that are mixed one by one
+SPARE = 128  # inputs kept beyond the reach, so that as many tokens can be taken back
+
+
+class History:
+    """y = T x of a sequence that comes in parts: each call takes the next inputs and returns their outputs.
+
+    >>> import torch
+    >>> from tnn.layers import ToeplitzOperator
+    >>> from tnn.streaming import History
+    >>> operator, x = ToeplitzOperator(channels=4, causal=True).eval(), torch.randn(1, 10, 4)
+    >>> with torch.no_grad():
+    ...     state = History(operator)
+    ...     parts = [state(x[:, :7]), state(x[:, 7:8]), state(x[:, 8:])]
+    ...     torch.testing.assert_close(torch.cat(parts, 1), operator(x), atol=1e-5, rtol=1e-5)
+    """
+
+    croppable = True
+
+    def __init__(self, operator: ToeplitzOperator):
+        if not operator.causal:
+            raise ValueError("a state needs a causal operator: outputs of a bidirectional one depend on later inputs")
+        if operator.depends_on_length:
+            raise ValueError(
+                'a state needs coefficients that stay: with rpe_input="normalized" they change with the length'
+            )
+        self.operator = operator
+        self.reset()
+
+    def reset(self) -> None:
+        self.seen = 0
+        self._past: Tensor | None = None  # (batch, <= reach - 1 + SPARE, d)
+        self._recent: Tensor | None = None  # (batch, BLOCK, d), of which _count are filled
+        self._count = 0
+        self._ahead: Tensor | None = None  # (batch, BLOCK, d): what the past adds to the outputs of this block
+        self._kernel: Tensor | None = None  # (lags, d)
+
+    @property
+    def batch_size(self) -> int | None:
+        """None before the first input."""
+        return None if self._past is None else self._past.shape[0]
+
+    def __call__(self, x: Tensor, sequences: Sequences | None = None) -> Tensor:
+        """x (batch, n, d), the next n inputs; padding among them is left out. -> (batch, n, d)."""
+        if self.batch_size not in (None, x.shape[0]):
+            raise ValueError(f"the state holds {self.batch_size} sequences; got inputs for {x.shape[0]}")
+        if self._past is None:
+            self._past = x.new_zeros(x.shape[0], 0, x.shape[2], dtype=compute_dtype(x))
+        wide = x.to(self._past.dtype)
+        one_by_one = x.shape[1] <= BLOCK - self._count and sequences is None and not torch.is_grad_enabled()
+        y = self._few(wide) if one_by_one else self._many(wide, sequences)
+        self.seen += x.shape[1]
+        return y.to(x.dtype)
+
+    def _few(self, x: Tensor) -> Tensor:
+        """Inputs that fit into the current block."""
+        if self._ahead is None or self._recent is None:
+            self._recent = x.new_empty(x.shape[0], BLOCK, x.shape[2])
+            self._ahead = self._contribution()
+        first, end = self._count, self._count + x.shape[1]
+        self._recent[:, first:end] = x
+        near = self._lags(BLOCK)
+        if x.shape[1] == 1:
+            # y_i = sum_j t_{i-j} x_j over the block, the lags counted down; those past the end of the kernel are zero
+            depth = min(end, len(near))
+            y = torch.einsum("bjd,jd->bd", self._recent[:, end - depth : end], near[:depth].flip(0)).unsqueeze(1)
+        else:
+            y = toeplitz_matmul(self._recent[:, :end], near, causal=True)[:, first:]
+        y += self._ahead[:, first:end]
+        self._count = end
+        if end == BLOCK:
+            self._close_block()
+        return y
+
+    def _many(self, x: Tensor, sequences: Sequences | None) -> Tensor:
+        """Any number of inputs, by one product over them and the history."""
+        self._close_block()
+        assert self._past is not None
+        n = x.shape[1]
+        if sequences is None:
+            line = torch.cat([self._past, x], 1)
+            y = self._product(line)
+        else:
+            line = torch.cat([self._past, sequences.zero_padding(x)], 1)
+            held = torch.ones(self._past.shape[:2], dtype=torch.bool, device=x.device)
+            real = torch.cat([held, sequences.real], 1)
+            order = torch.argsort(real.byte(), dim=1, stable=True)  # padding first: before everything, it is no news
+            index = order.unsqueeze(-1).expand(line.shape)
+            line = line.gather(1, index)
+            y = torch.zeros_like(line).scatter(1, index, self._product(line))
+        self._past = self._worth_keeping(line)
+        return y[:, -n:]
+
+    def _contribution(self) -> Tensor:
+        """(batch, BLOCK, d): what the history adds to the next BLOCK outputs."""
+        assert self._past is not None
+        reach = self.operator.reach
+        visible = self._past if reach is None else self._past[:, max(0, self._past.shape[1] - (reach - 1)) :]
+        rest = visible.new_zeros(visible.shape[0], BLOCK, visible.shape[2])
+        if visible.shape[1] == 0:
+            return rest
+        return self._product(torch.cat([visible, rest], 1))[:, -BLOCK:]
+
+    def _product(self, line: Tensor) -> Tensor:
+        return toeplitz_matmul(line, self._lags(line.shape[1]), causal=True, backend=self.operator.backend)
+
+    def _lags(self, count: int) -> Tensor:
+        """(<= count, d): the first coefficients; computed ahead, twice as many each time, if the reach has no end."""
+        if torch.is_grad_enabled():
+            return self.operator.kernel(count)
+        if self._kernel is None or (len(self._kernel) < count and self.operator.reach is None):
+            self._kernel = self.operator.kernel(self.operator.reach or 2 ** (count - 1).bit_length())
+        return self._kernel[:count]
+
+    def _close_block(self) -> None:
+        """Move the inputs of the current block to the history."""
+        assert self._past is not None
+        if self._count:
+            assert self._recent is not None
+            self._past = self._worth_keeping(torch.cat([self._past, self._recent[:, : self._count]], 1))
+        self._count, self._ahead = 0, None
+
+    def _worth_keeping(self, line: Tensor) -> Tensor:
+        reach = self.operator.reach
+        return line if reach is None else line[:, max(0, line.shape[1] - (reach - 1 + SPARE)) :].clone()
+
+    def crop(self, count: int) -> None:
+        """Forget the newest `count` inputs."""
+        if count > self.seen:
+            raise ValueError(f"cannot take back {count} tokens: only {self.seen} have been seen")
+        self._close_block()
+        assert self._past is not None
+        reach = self.operator.reach
+        needed = self.seen - count if reach is None else min(self.seen - count, reach - 1)
+        if self._past.shape[1] - count < needed:
+            raise ValueError(f"cannot take back {count} tokens: the state keeps {SPARE} beyond its reach")
+        self._past = self._past[:, : self._past.shape[1] - count]
+        self.seen -= count
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows of the batch; one may come several times."""
+        for name in ("_past", "_recent", "_ahead"):
+            if (value := getattr(self, name)) is not None:
+                setattr(self, name, value.index_select(0, rows.to(value.device)))
+
+    def __deepcopy__(self, memo: dict[int, object]) -> History:
+        """A second state of the same operator."""
+        twin = copy.copy(self)
+        for name in ("_past", "_recent", "_ahead"):
+            if (value := getattr(self, name)) is not None:
+                setattr(twin, name, value.clone())
+        return twin

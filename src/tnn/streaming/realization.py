@@ -1,0 +1,122 @@
+"""Few poles for all kernels of a layer: a state space whose kernels are close to them in the L1 norm, and how close.
+
+All channels share their poles, because their kernels lie in the span of a few (the width of the network that made
+them). Poles come from the shift that the leading vectors of a block-Hankel matrix obey (Ho and Kalman; Kung), weights
+from least squares; the first lags stay as they are, which keeps the rest smooth and the fit well conditioned. What is
+reported is measured on the result, rounded as it will be stored.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from tnn.layers.poles import PoleKernel
+
+HANKEL_ROWS = 512
+RANK_TOLERANCE = 1e-9  # of the largest singular value, in float64
+STEP = 2  # poles come in pairs
+
+
+class Realization(NamedTuple):
+    """A `kernel` of `states` poles, conjugates counted, with |y - y of the kernel it replaces| <= error * max|x|."""
+
+    kernel: PoleKernel
+    states: int
+    error: Tensor  # (channels,): L1 norm of the difference, over all lags to infinity
+    residual: float  # largest error of a channel relative to the L1 norm of its kernel
+
+
+def realize(kernel: Tensor, rate: float, tail: Tensor, *, tolerance: float, max_states: int) -> Realization:
+    """The smallest state space within `tolerance`, or the closest one with at most `max_states`: look at `residual`.
+
+    `kernel` (lags, channels); `tail` (channels,) bounds the L1 norm of what follows these lags; `rate` < 1 is that of
+    the decay, which no pole exceeds.
+
+    >>> import torch
+    >>> from tnn.streaming import realize
+    >>> lag = torch.arange(2000.0)[:, None]
+    >>> kernel = 0.99**lag * torch.cos(0.1 * lag) + 0.9**lag                 # three poles
+    >>> realize(kernel, 0.99, torch.zeros(1), tolerance=1e-4, max_states=16).states
+    4
+    """
+    kernel, tail = kernel.double(), tail.double()
+    best: Realization | None = None
+    for poles in _candidates(kernel, rate, max_states):
+        found = _fit(kernel, poles, rate, tail)
+        if best is None or found.residual < best.residual:
+            best = found
+        if found.residual <= tolerance:
+            return found
+    assert best is not None
+    return best
+
+
+def _candidates(kernel: Tensor, rate: float, max_states: int) -> Iterator[Tensor]:
+    """Sets of poles, complex, one of each conjugate pair; from few to many."""
+    smooth = kernel[PoleKernel.DIRECT :]
+    if len(smooth) < 4:
+        yield torch.zeros(1, dtype=torch.complex128)
+        return
+    left, scale, _ = torch.linalg.svd(smooth, full_matrices=False)
+    rank = max(1, int((scale > RANK_TOLERANCE * scale[0]).sum()))
+    basis = left[:, :rank] * scale[:rank]  # (lags, rank)
+    rows = min(HANKEL_ROWS, (len(basis) + 1) // 2)
+    hankel = basis.unfold(0, len(basis) - rows + 1, 1).flatten(1)  # row i: the basis from lag i on
+    vectors = torch.linalg.eigh(hankel @ hankel.T).eigenvectors.flip(1)  # (rows, rows), the leading ones first
+    for states in range(STEP, min(max_states, rows - 1) + 1, STEP):
+        leading = vectors[:, :states]
+        poles = torch.linalg.eigvals(torch.linalg.lstsq(leading[:-1], leading[1:]).solution)
+        poles = poles * (rate / poles.abs().clamp_min(rate))  # no slower than the decay
+        yield poles[poles.imag >= 0]
+
+
+@torch.no_grad()
+def _fit(kernel: Tensor, poles: Tensor, rate: float, tail: Tensor) -> Realization:
+    smooth = kernel[PoleKernel.DIRECT :]
+    fitted = PoleKernel(kernel.shape[1], len(poles))
+    fitted.poles.copy_(torch.stack([poles.real, poles.imag], 1) * (1 - 1e-7))  # rounding must not make it slower
+    fitted.direct[: len(kernel)] = kernel[: PoleKernel.DIRECT].float()
+    if len(smooth):
+        powers = fitted.powers(len(smooth))  # (lags, 2 * poles), of the poles as stored
+        oscillates = fitted.poles[:, 1] != 0
+        used = torch.cat([torch.ones_like(oscillates), oscillates])  # a real pole has no imaginary part to weigh
+        signed = torch.zeros(len(used), kernel.shape[1], dtype=torch.float64)
+        signed[used] = torch.linalg.lstsq(powers[:, used], smooth, driver="gelsd").solution
+        fitted.weights.copy_(torch.stack([signed[: len(poles)], -signed[len(poles) :]]))
+    radius = fitted.poles.double().norm(dim=1)
+    beyond = (radius ** len(smooth) / (1 - radius)) @ fitted.weights.double().norm(dim=0)
+    return _measured(kernel, fitted, beyond + tail)
+
+
+@torch.no_grad()
+def realize_by_dft(kernel: Tensor) -> Realization:
+    """The published exact conversion: as many states as lags, and kernels that repeat after them.
+
+    One more coefficient, minus the sum of the others, makes the mean zero; the poles are then the other roots of unity.
+    Good for sequences no longer than the kernel, and for them only: `error` is that of these lags.
+    """
+    lags, size = len(kernel), len(kernel) + 1
+    spectrum = torch.fft.fft(torch.cat([kernel.double(), -kernel.double().sum(0, keepdim=True)]), dim=0)
+    frequency = torch.arange(1, size // 2 + 1, dtype=torch.float64)
+    poles = torch.polar(torch.ones_like(frequency), 2 * math.pi * frequency / size)
+    pairs = torch.where(2 * frequency == size, 1.0, 2.0)  # a pole of its own conjugate counts once
+    weights = pairs[:, None] / size * spectrum[1 : size // 2 + 1] * poles[:, None] ** PoleKernel.DIRECT
+    fitted = PoleKernel(kernel.shape[1], len(poles))
+    fitted.poles.copy_(torch.stack([poles.real, poles.imag], 1))
+    fitted.weights.copy_(torch.stack([weights.real, weights.imag]))
+    fitted.direct[:lags] = kernel[: PoleKernel.DIRECT].float()
+    return _measured(kernel.double(), fitted, torch.zeros(kernel.shape[1], dtype=torch.float64))
+
+
+def _measured(kernel: Tensor, fitted: PoleKernel, beyond: Tensor) -> Realization:
+    """How far the stored coefficients are from the kernel, lag by lag, and at most `beyond` its end."""
+    weights = fitted.weights.double()
+    tail = fitted.powers(max(0, len(kernel) - PoleKernel.DIRECT)) @ torch.cat([weights[0], -weights[1]])
+    stored = torch.cat([fitted.direct.double()[: len(kernel)], tail])
+    error = (kernel - stored).abs().sum(0) + beyond
+    size = kernel.abs().sum(0).clamp_min(torch.finfo(torch.float64).tiny)
+    states = len(fitted.poles) + int((fitted.poles[:, 1] != 0).sum())
+    return Realization(fitted, states, error, float((error / size).max()))

@@ -1,0 +1,136 @@
+"""The state of an operator whose coefficients are sums of decaying oscillations: its size does not grow.
+
+    y_t = sum_{i < m} direct_i x_{t-i} + Re(sum_p weight_p s_p),    s_p <- pole_p s_p + x_{t-m+1}
+
+with real and imaginary part of s_p as two real numbers a channel.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor
+
+from tnn.layers import ToeplitzOperator
+from tnn.layers.sequences import Sequences
+from tnn.ops import toeplitz_matmul
+
+
+class Recurrence:
+    """y = T x of a sequence that comes in parts, with a state of constant size.
+
+    One token is one step of the recurrence. Several are mixed by the fast product, and the state is carried over them
+    by matrix products.
+    """
+
+    croppable = False
+
+    def __init__(self, operator: ToeplitzOperator):
+        if operator.poles is None:
+            raise ValueError("a recurrence needs an operator with poles; make one with to_state_space()")
+        self.operator = operator
+        self.kernel = operator.poles
+        self.reset()
+
+    def reset(self) -> None:
+        self.seen = 0
+        self._state: Tensor | None = None  # (batch, 2 * poles, d): real parts, then imaginary parts
+        self._recent: Tensor | None = None  # (batch, m, d): the newest inputs, the last one at the end
+        self._constants: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+
+    @property
+    def batch_size(self) -> int | None:
+        """None before the first input."""
+        return None if self._state is None else self._state.shape[0]
+
+    def __call__(self, x: Tensor, sequences: Sequences | None = None) -> Tensor:
+        """x (batch, n, d), the next n inputs; padding among them is left out. -> (batch, n, d)."""
+        self._check(x)
+        if self._state is None or self._recent is None:
+            poles, direct = len(self.kernel.poles), len(self.kernel.direct)
+            self._state = x.new_zeros(x.shape[0], 2 * poles, x.shape[2], dtype=torch.float32)
+            self._recent = x.new_zeros(x.shape[0], direct, x.shape[2], dtype=torch.float32)
+        wide = x.to(self._state.dtype)
+        if sequences is not None and not sequences.real.all():
+            y = self._row_by_row(wide, sequences.real)
+        else:
+            y = self._step(wide) if x.shape[1] == 1 else self._many(wide)
+        self.seen += x.shape[1]
+        return y.to(x.dtype)
+
+    def _check(self, x: Tensor) -> None:
+        if self.batch_size not in (None, x.shape[0]):
+            raise ValueError(f"the state holds {self.batch_size} sequences; got inputs for {x.shape[0]}")
+        limit = self.operator.max_lags
+        if limit is not None and self.seen + x.shape[1] > limit:
+            raise ValueError(f"this state space is exact for {limit} tokens and wrong after them; got more")
+
+    def _step(self, x: Tensor) -> Tensor:
+        """One input, x (batch, 1, d)."""
+        assert self._state is not None
+        assert self._recent is not None
+        if self._constants is None:
+            real, imaginary = self.kernel.poles.float().T
+            cosine, sine = torch.cat([real, real])[:, None], torch.cat([-imaginary, imaginary])[:, None]
+            self._constants = (cosine, sine, self.kernel.signed_weights(), self.kernel.direct.float().flip(0))
+        cosine, sine, weights, direct = self._constants
+        self._recent = torch.cat([self._recent[:, 1:], x], 1)
+        y = torch.einsum("bpd,pd->bd", self._state, weights) + torch.einsum("bjd,jd->bd", self._recent, direct)
+        poles = len(self.kernel.poles)
+        state = cosine * self._state + sine * self._state.roll(poles, 1)  # rolled: imaginary parts, then real parts
+        state[:, :poles] += self._recent[:, :1]
+        self._state = state
+        return y.unsqueeze(1)
+
+    def _many(self, x: Tensor) -> Tensor:
+        """Several inputs: the product among them, what the state adds to it, and the state after them."""
+        assert self._state is not None
+        assert self._recent is not None
+        n = x.shape[1]
+        line = torch.cat([self._recent[:, 1:], x], 1)  # what the state has not seen: (batch, m - 1 + n, d)
+        kernel = self.operator.kernel(line.shape[1])
+        y = toeplitz_matmul(line, kernel, causal=True, backend=self.operator.backend)[:, -n:]
+        real, imaginary = self.kernel.powers(n + 1).to(x.dtype).chunk(2, 1)  # (n + 1, poles) each
+        state, weight = self._state.chunk(2, 1), self.kernel.weights.to(y.dtype)
+        after = _multiply(state, (weight[0], weight[1]))  # (batch, poles, d) each
+        y = y + torch.einsum("tp,bpd->btd", real[:n], after[0]) - torch.einsum("tp,bpd->btd", imaginary[:n], after[1])
+        old = _multiply(state, (real[n, :, None], imaginary[n, :, None]))
+        new = (torch.einsum("tp,btd->bpd", part[:n].flip(0), line[:, :n]) for part in (real, imaginary))
+        self._state = torch.cat([a + b for a, b in zip(old, new, strict=True)], 1)
+        self._recent = torch.cat([self._recent, x], 1)[:, -self._recent.shape[1] :]
+        return y
+
+    def _row_by_row(self, x: Tensor, real: Tensor) -> Tensor:
+        """Rows with padding among their inputs go on by different numbers of tokens."""
+        y, rows = torch.zeros_like(x), []
+        for i in range(len(x)):
+            row = copy.copy(self)
+            row.select(torch.tensor([i]))
+            if real[i].any():
+                y[i, real[i]] = row._many(x[i : i + 1, real[i]])[0]
+            rows.append(row)
+        self._state = torch.cat([row._state for row in rows if row._state is not None])
+        self._recent = torch.cat([row._recent for row in rows if row._recent is not None])
+        return y
+
+    def crop(self, count: int) -> None:
+        raise ValueError("a state of constant size cannot take tokens back; use the exact decoder, which can")
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows of the batch; one may come several times."""
+        for name in ("_state", "_recent"):
+            if (value := getattr(self, name)) is not None:
+                setattr(self, name, value.index_select(0, rows.to(value.device)))
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Recurrence:
+        """A second state of the same operator; nothing is changed in place."""
+        return copy.copy(self)
+
+
+Complex = tuple[Tensor, Tensor]
+
+
+def _multiply(a: Complex | list[Tensor] | tuple[Tensor, ...], b: Complex) -> Complex:
+    """Of complex numbers as real and imaginary part."""
+    return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
