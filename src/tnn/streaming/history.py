@@ -53,6 +53,7 @@ class History:
         self._count = 0
         self._ahead: Tensor | None = None  # (batch, BLOCK, d): what the past adds to the outputs of this block
         self._kernel: Tensor | None = None  # (lags, d)
+        self._near: Tensor | None = None  # the first of them, reversed
 
     @property
     def batch_size(self) -> int | None:
@@ -78,13 +79,10 @@ class History:
             self._ahead = self._contribution()
         first, end = self._count, self._count + x.shape[1]
         self._recent[:, first:end] = x
-        near = self._lags(BLOCK)
         if x.shape[1] == 1:
-            # y_i = sum_j t_{i-j} x_j over the block, the lags counted down; those past the end of the kernel are zero
-            depth = min(end, len(near))
-            y = torch.einsum("bjd,jd->bd", self._recent[:, end - depth : end], near[:depth].flip(0)).unsqueeze(1)
+            y = (self._recent[:, :end] * self._countdown()[-end:]).sum(1, keepdim=True)  # sum_j t_{i-j} x_j
         else:
-            y = toeplitz_matmul(self._recent[:, :end], near, causal=True)[:, first:]
+            y = toeplitz_matmul(self._recent[:, :end], self._lags(BLOCK), causal=True)[:, first:]
         y += self._ahead[:, first:end]
         self._count = end
         if end == BLOCK:
@@ -130,6 +128,14 @@ class History:
         if self._kernel is None or (len(self._kernel) < count and self.operator.reach is None):
             self._kernel = self.operator.kernel(self.operator.reach or 2 ** (count - 1).bit_length())
         return self._kernel[:count]
+
+    def _countdown(self) -> Tensor:
+        """(BLOCK, d): the coefficients of lags BLOCK - 1 down to 0."""
+        if self._near is None:
+            near = self._lags(BLOCK)
+            self._near = near.new_zeros(BLOCK, near.shape[1])
+            self._near[BLOCK - len(near) :] = near.flip(0)
+        return self._near
 
     def _close_block(self) -> None:
         """Move the inputs of the current block to the history."""

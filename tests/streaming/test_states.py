@@ -1,0 +1,279 @@
+"""A sequence in parts equals the sequence at once, for every state, split and kernel."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tnn.layers import ToeplitzOperator
+from tnn.layers.poles import PoleKernel
+from tnn.layers.sequences import Sequences
+from tnn.streaming import History, Recurrence, new_state, realize, realize_by_dft
+from tnn.streaming.history import SPARE
+
+D = 6
+KERNELS = {
+    "decay 0.9": {"decay": 0.9},
+    "decay 0.99": {"decay": 0.99},
+    "decay 0.999": {"decay": 0.999},
+    "decay 1": {"decay": 1.0},
+    "no decay": {"decay_mode": "none"},
+    "learned decay": {"decay_mode": "learned"},
+    "free": {"coefficients": "free", "max_lags": 20},
+    "one lag": {"coefficients": "free", "max_lags": 1},
+    "max lags": {"max_lags": 100},
+    "poles": {"coefficients": "poles", "num_poles": 5},
+}
+kernels = pytest.mark.parametrize("kernel", KERNELS)
+
+
+def operator_of(kernel):
+    torch.manual_seed(0)
+    operator = ToeplitzOperator(D, causal=True, rpe_size=8, rpe_num_layers=2, **KERNELS[kernel]).eval()
+    if operator.poles is not None:
+        with torch.no_grad():
+            angle = torch.linspace(0, 3, 5)
+            operator.poles.poles.copy_(0.97 * torch.stack([angle.cos(), angle.sin()], 1))
+            operator.poles.weights.normal_()
+            operator.poles.direct.normal_()
+    return operator
+
+
+def close(a, b, tolerance=2e-5):
+    torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients():
+    with torch.no_grad():
+        yield
+
+
+@kernels
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [1] * 200,
+        [150, *[1] * 140, 3, 5, 60, 1, 1, 64, 65, 1],
+        [1, 2, 3, 500, 1, 1],
+        [63, 1, 1, 64, 1, 63, 2],
+        [700],
+    ],
+)
+def test_parts_equal_the_whole(kernel, parts):
+    operator = operator_of(kernel)
+    x = torch.randn(2, sum(parts), D)
+    state = new_state(operator)
+    y = torch.cat([state(part) for part in x.split(parts, 1)], 1)
+    close(y, operator(x))
+    assert state.seen == sum(parts)
+
+
+@given(parts=st.lists(st.integers(1, 90), min_size=1, max_size=8), kernel=st.sampled_from(sorted(KERNELS)))
+def test_any_split(parts, kernel):
+    operator = operator_of(kernel)
+    x = torch.randn(1, sum(parts), D)
+    state = new_state(operator)
+    close(torch.cat([state(part) for part in x.split(parts, 1)], 1), operator(x))
+
+
+@kernels
+def test_memory_is_bounded_by_the_reach(kernel):
+    operator = operator_of(kernel)
+    state = new_state(operator)
+    for _ in range(40):
+        state(torch.randn(1, 300, D))
+        state(torch.randn(1, 1, D))
+    if isinstance(state, Recurrence):
+        assert state._state.shape[1] == 10
+    elif operator.reach is not None:
+        assert state._past.shape[1] <= operator.reach - 1 + SPARE
+        assert state._past.untyped_storage().nbytes() == state._past.nbytes  # and holds on to nothing larger
+    else:
+        assert state._past.shape[1] + state._count == state.seen
+
+
+@kernels
+def test_padding_is_left_out_wherever_it_is(kernel):
+    operator = operator_of(kernel)
+    x = torch.randn(3, 130, D)
+    mask = torch.ones(3, 130, dtype=torch.bool)
+    mask[0, :50] = False  # left, past the end of the first part
+    mask[1, 20:25] = False  # inside
+    mask[2, 60:90] = False  # over the border of two parts
+    state = new_state(operator)
+    parts = [
+        state(x[:, :70], Sequences(mask[:, :70])),
+        state(x[:, 70:100], Sequences(mask[:, 70:100])),
+        *(state(x[:, i : i + 1]) for i in range(100, 130)),
+    ]
+    y = torch.cat(parts, 1)
+    for row in range(3):
+        real = mask[row]
+        close(y[row, real], operator(x[row : row + 1, real])[0])
+
+
+@kernels
+def test_rows_can_be_selected_and_repeated(kernel):
+    operator = operator_of(kernel)
+    x = torch.randn(3, 100, D)
+    state = new_state(operator)
+    state(x[:, :70])
+    state(x[:, 70:71])
+    order = torch.tensor([2, 0, 0, 1])
+    state.select(order)
+    close(torch.cat([state(x[order, 71:72]), state(x[order, 72:])], 1), operator(x[order])[:, 71:])
+    assert state.batch_size == 4
+
+
+@kernels
+def test_a_copy_goes_its_own_way(kernel):
+    operator = operator_of(kernel)
+    x, z = torch.randn(1, 80, D), torch.randn(1, 30, D)
+    state = new_state(operator)
+    state(x[:, :50])
+    state(x[:, 50:51])
+    twin = copy.deepcopy(state)
+    assert twin.operator is operator
+    for i in range(30):
+        twin(z[:, i : i + 1])
+    close(torch.cat([state(x[:, i : i + 1]) for i in range(51, 80)], 1), operator(x)[:, 51:])
+
+
+@pytest.mark.parametrize("kernel", [k for k in KERNELS if k != "poles"])
+@pytest.mark.parametrize("back", [1, 5, 64, 100])
+def test_tokens_can_be_taken_back(kernel, back):
+    operator = operator_of(kernel)
+    x = torch.randn(1, 3000, D)
+    state = History(operator)
+    state(x[:, :2900])
+    for i in range(2900, 2950):
+        state(x[:, i : i + 1])
+    state.crop(back)
+    rest = torch.cat([state(x[:, 2950 - back : 2951 - back]), state(x[:, 2951 - back :])], 1)
+    close(rest, operator(x)[:, 2950 - back :])
+
+
+def test_what_cannot_be_taken_back_is_refused():
+    state = History(operator_of("decay 0.9"))
+    state(torch.randn(1, 2000, D))
+    with pytest.raises(ValueError, match=f"the state keeps {SPARE} beyond its reach"):
+        state.crop(SPARE + 1)
+    with pytest.raises(ValueError, match="only 2000 have been seen"):
+        state.crop(2001)
+    with pytest.raises(ValueError, match="cannot take tokens back"):
+        Recurrence(operator_of("poles")).crop(1)
+
+
+@kernels
+def test_other_batches_and_operators_are_refused(kernel):
+    state = new_state(operator_of(kernel))
+    state(torch.randn(2, 3, D))
+    with pytest.raises(ValueError, match="holds 2 sequences; got inputs for 1"):
+        state(torch.randn(1, 1, D))
+    state.reset()
+    assert state(torch.randn(1, 1, D)).shape == (1, 1, D)
+    with pytest.raises(ValueError, match="needs a causal operator"):
+        History(ToeplitzOperator(D))
+    with pytest.raises(ValueError, match="they change with the length"):
+        History(ToeplitzOperator(D, causal=True, rpe_input="normalized"))
+    with pytest.raises(ValueError, match="needs an operator with poles"):
+        Recurrence(ToeplitzOperator(D, causal=True))
+
+
+@kernels
+def test_gradients_flow_through_the_state(kernel):
+    operator = operator_of(kernel)
+    with torch.enable_grad():
+        x = torch.randn(1, 40, D, requires_grad=True)
+        state = new_state(operator)
+        y = torch.cat([state(x[:, :20]), state(x[:, 20:21]), state(x[:, 21:])], 1)
+        (found,) = torch.autograd.grad(y.square().sum(), x)
+        (expected,) = torch.autograd.grad(operator(x).square().sum(), x)
+    close(found, expected, 1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@kernels
+def test_half_precision_inputs(kernel, dtype):
+    operator = operator_of(kernel)
+    x = torch.randn(1, 150, D).to(dtype)
+    state = new_state(operator)
+    y = torch.cat([state(part) for part in x.split([70, *[1] * 80], 1)], 1)
+    assert y.dtype == dtype
+    close(y.float(), operator(x).float(), 0.02)
+
+
+# --- realizations
+
+
+def decayed(rate, lags=1500, channels=8, width=5):
+    """Smooth kernels in the span of a few, with spikes at the first lags."""
+    lag = torch.arange(lags, dtype=torch.float64)[:, None]
+    basis = torch.cat([torch.cos(0.05 * k * lag.sqrt()) for k in range(width)], 1)
+    kernel = basis @ torch.randn(width, channels, dtype=torch.float64)
+    kernel[:5] += torch.randn(5, channels, dtype=torch.float64)
+    return kernel * rate**lag
+
+
+@pytest.mark.parametrize("rate", [0.9, 0.99])
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-3])
+def test_the_bound_holds_for_any_input(rate, tolerance):
+    kernel = decayed(rate)
+    found = realize(kernel, rate, torch.zeros(8), tolerance=tolerance, max_states=64)
+    assert found.residual <= tolerance
+    assert found.states <= 64
+    assert found.kernel.poles.norm(dim=1).max() <= rate
+    operator = ToeplitzOperator(8, causal=True, coefficients="poles", num_poles=len(found.kernel.poles), decay=rate)
+    operator.poles = found.kernel
+    exact = ToeplitzOperator(8, causal=True, coefficients="free", max_lags=1500, decay_mode="none")
+    exact.free.copy_(kernel)
+    for x in (torch.randn(1, 4000, 8), torch.ones(1, 4000, 8), torch.randn(1, 4000, 8).sign()):
+        state = Recurrence(operator.eval())
+        y = torch.cat([state(part) for part in x.split([1000, *[1] * 50, 2950], 1)], 1)
+        error = (y.double() - exact.double()(x.double())).abs().amax((0, 1))
+        assert (error <= found.error * x.abs().max() + 1e-4 * kernel.abs().sum(0)).all()  # and float32 rounding
+
+
+def test_worst_input_comes_close_to_the_bound():
+    """The sign of the residual, reversed, is the input that the bound is about: it is not a loose one."""
+    kernel = decayed(0.95, lags=400)
+    found = realize(kernel, 0.95, torch.zeros(8), tolerance=5e-2, max_states=16)
+    residual = kernel - found.kernel.double()(400)
+    assert (residual.abs().sum(0) > 0.9 * found.error).all()
+
+
+def test_few_poles_are_found_again():
+    lag = torch.arange(600, dtype=torch.float64)[:, None]
+    angle, radius = torch.tensor([0.3, 1.0, 0.0]), torch.tensor([0.98, 0.95, 0.9])
+    modes = radius**lag * torch.cos(angle * lag)
+    found = realize(modes @ torch.randn(3, 4, dtype=torch.float64), 0.98, torch.zeros(4), tolerance=1e-4, max_states=20)
+    assert found.states <= 6
+
+
+def test_what_does_not_compress_is_told_by_the_residual():
+    noise = torch.randn(300, 4, dtype=torch.float64)
+    assert realize(noise, 0.99, torch.zeros(4), tolerance=1e-3, max_states=16).residual > 0.1
+
+
+@pytest.mark.parametrize("lags", [1, 2, 10, 16, 17, 19, 40])
+def test_short_kernels(lags):
+    kernel = torch.randn(lags, 3, dtype=torch.float64) * 0.8 ** torch.arange(lags)[:, None]
+    found = realize(kernel, 0.8, torch.zeros(3), tolerance=1e-3, max_states=40)
+    if lags <= PoleKernel.DIRECT:
+        assert found.residual < 1e-6
+        close(found.kernel(lags), kernel.float(), 1e-6)
+        assert found.kernel(lags + 50)[lags:].abs().max() < 1e-6
+
+
+def test_conversion_by_dft_is_exact_for_its_length_and_repeats_after_it():
+    kernel = decayed(0.99, lags=100)
+    found = realize_by_dft(kernel)
+    assert found.states == 100
+    assert found.residual < 1e-4
+    longer = found.kernel(150).double()
+    close(longer[:100], kernel, 1e-3)
+    close(longer[101:150], kernel[:49], 1e-3)  # what makes it wrong past its length
+    close(longer[100], -kernel.sum(0), 1e-3)
