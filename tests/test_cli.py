@@ -1,16 +1,19 @@
 """The command line."""
 
+import math
 import re
 import subprocess
 import sys
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+import torch.nn.functional as F
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
 import tnn
 from tnn.cli import app
+from tnn.data import byte_tokenizer
 
 CAUSAL = {
     "decoder.embed_tokens.weight": (30, 8),
@@ -30,6 +33,15 @@ LAYER = {
     "glu.l3": (8, 8),
 }
 TRAINED = 30 * 8 + 30 * 8 + 2 * 8 + 2 * sum(rows * columns + rows for rows, columns in LAYER.values())
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Tiny models: a second thread only costs."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -57,8 +69,8 @@ def test_version():
 def test_help_is_light():
     code = "import sys, tnn.cli; assert not {'torch', 'transformers', 'tnn.models'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-    for arguments in (["--help"], ["convert", "--help"], ["convert", "reference", "--help"]):
-        assert invoke(*arguments).exit_code == 0
+    for command in ([], ["convert"], ["convert", "reference"], ["convert", "state-space"], ["generate"], ["evaluate"]):
+        assert invoke(*command, "--help").exit_code == 0
 
 
 def test_convert_says_what_it_did(checkpoint, tmp_path):
@@ -92,3 +104,213 @@ def test_as_a_program(tmp_path):
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(r"error: .*absent\.pt.*\n", done.stderr)
     assert not list(tmp_path.iterdir())
+
+
+TEXT = "Das Öl, <s> und\r\nmehr. " * 20
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """folder(**changes): where a small causal model of bytes is saved."""
+
+    def make(head=tnn.TNNForCausalLM, **changes):
+        sizes = {"vocab_size": 260, "hidden_size": 16, "num_hidden_layers": 2, "rpe_size": 8, "rpe_num_layers": 2}
+        options = {"decay": 0.9, "initializer": "torch", "eos_token_id": None}
+        model = head(tnn.TNNConfig(**(sizes | options | changes))).eval()
+        model.save_pretrained(tmp_path / "model")
+        return tmp_path / "model"
+
+    return make
+
+
+@pytest.fixture
+def text(tmp_path):
+    (tmp_path / "text").write_bytes(TEXT.encode())
+    return tmp_path / "text"
+
+
+def save_words(folder):
+    """A tokenizer of words."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    backend = Tokenizer(models.WordLevel({"<unk>": 0, "Das": 1, "und": 2}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>").save_pretrained(folder)
+
+
+def greedy(folder, prompt, count):
+    """What the model says, by one pass a token."""
+    model, ids = AutoModelForCausalLM.from_pretrained(folder), byte_tokenizer()(prompt)["input_ids"]
+    with torch.no_grad():
+        for _ in range(count):
+            ids.append(model(torch.tensor([ids])).logits[0, -1].argmax().item())
+    return byte_tokenizer().decode(ids[-count:], skip_special_tokens=True)
+
+
+@pytest.mark.parametrize("decoder", ["exact", "recompute"])
+def test_generate(folder, decoder):
+    model = folder()
+    done = invoke("generate", model, "--prompt", "Öl", "--max-new-tokens", 30, "--decoder", decoder)
+    assert (done.exit_code, done.stdout) == (0, greedy(model, "Öl", 30) + "\n")
+    assert re.fullmatch(r"30 tokens, [\d.]+ tokens/s\n", done.stderr)
+
+
+def test_generate_with_a_state_space(folder, tmp_path):
+    model = folder()
+    report = r"30 tokens, [\d.]+ tokens/s; \d+, \d+ states a layer, residual at most \d\.\de-\d\d\n"
+    arguments = ("--prompt", "Öl", "--max-new-tokens", 30, "--decoder", "state-space", "--tolerance", 1e-3)
+    done = invoke("generate", model, *arguments)
+    assert (done.exit_code, done.stdout) == (0, greedy(model, "Öl", 30) + "\n")
+    assert re.fullmatch(report, done.stderr)
+    invoke("convert", "state-space", model, tmp_path / "out", "--tolerance", 1e-3)
+    again = invoke("generate", tmp_path / "out", *arguments)
+    assert again.stdout == done.stdout
+    assert re.fullmatch(report, again.stderr)
+
+
+def test_generate_draws(folder):
+    def draw(*arguments):
+        done = invoke("generate", model, "--prompt", "a", "--max-new-tokens", 20, *arguments)
+        assert done.exit_code == 0
+        return done.stdout
+
+    model = folder()
+    assert draw("--temperature", 1) == draw("--temperature", 1, "--seed", 0) != draw("--temperature", 1, "--seed", 1)
+    assert draw("--temperature", 1, "--top-k", 1) == draw()
+
+
+def test_generate_with_the_tokenizer_of_the_model(folder):
+    model = folder(vocab_size=3, pad_token_id=None, bos_token_id=None)
+    save_words(model)
+    done = invoke("generate", model, "--prompt", "Das und Das", "--max-new-tokens", 1, "--temperature", 1)
+    assert (done.exit_code, done.stderr) == (0, "1 token\n")
+    assert done.stdout.strip() in ("", "Das", "und")  # <unk> is not text
+
+
+def evaluated(done):
+    assert (done.exit_code, done.stderr) == (0, "")
+    return dict(re.split(r" {2,}", line) for line in done.stdout.splitlines())
+
+
+def mean_loss(folder, ids):
+    with torch.no_grad():
+        return F.cross_entropy(AutoModelForCausalLM.from_pretrained(folder)(ids[None]).logits[0, :-1], ids[1:]).item()
+
+
+def test_evaluate(folder, text):
+    model, ids = folder(), torch.tensor(list(TEXT.encode())) + 4
+    blocks = [mean_loss(model, block) for block in ids[:300].split(100)]
+    text.write_bytes(TEXT.encode()[:300])
+    found = evaluated(invoke("evaluate", model, text, "--length", 100))
+    assert found["tokens"] == "297 predicted of 300"
+    assert found["loss"] == f"{sum(blocks) / 3:.4f} nats per token"
+    assert found["protocol"].startswith("blocks of 100 tokens, each token but a block's first predicted")
+
+
+@pytest.mark.parametrize("chunk", [7, 4096])
+def test_evaluate_a_stream(folder, text, chunk, monkeypatch):
+    monkeypatch.setattr("tnn.data.tokenizers.PIECE", 50)
+    model, ids = folder(), torch.tensor(list(TEXT.encode())) + 4
+    found = evaluated(invoke("evaluate", model, text, "--stream", "--chunk", chunk))
+    loss = mean_loss(model, ids)
+    assert found["tokens"] == f"{len(ids) - 1} predicted of {len(ids)}"
+    assert float(found["loss"].split()[0]) == pytest.approx(loss, abs=1e-4)
+    assert float(found["perplexity"].split()[0]) == pytest.approx(math.exp(loss), rel=1e-4)
+    assert float(found["bits per byte"]) == pytest.approx(loss / math.log(2), abs=1e-4)
+    assert found["protocol"].startswith(f"one text in chunks of {chunk} tokens")
+    assert "line by line" not in found["protocol"]
+
+
+def test_evaluate_with_the_tokenizer_of_the_model(folder, text):
+    model = folder(vocab_size=3, pad_token_id=None, bos_token_id=None)
+    save_words(model)
+    found = evaluated(invoke("evaluate", model, text, "--stream"))
+    words = len(TEXT.split())
+    assert found["tokens"] == f"{words - 1} predicted of {words}"
+    bits = float(found["loss"].split()[0]) / math.log(2) * words / len(TEXT.encode())
+    assert float(found["bits per byte"]) == pytest.approx(bits, abs=1e-4)
+    assert found["protocol"].endswith("tokenised line by line")
+
+
+def test_convert_to_a_state_space(folder, tmp_path):
+    model, out = folder(), tmp_path / "out"
+    byte_tokenizer().save_pretrained(model)
+    done = invoke("convert", "state-space", model, out, "--tolerance", 1e-2)
+    assert (done.exit_code, done.stderr) == (0, "")
+    header, *rows = [line.split() for line in done.stdout.splitlines()]
+    assert header == ["layer", "states", "residual", "bound"]
+    config = AutoModelForCausalLM.from_pretrained(out).config
+    assert [[int(r[0]), int(r[1])] for r in rows] == [[x["layer"], x["states"]] for x in config.state_space]
+    assert all(float(r[2]) <= 1e-2 for r in rows)
+    assert len(AutoTokenizer.from_pretrained(out)) == 260
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model", "out"]
+
+
+BYTES = ("--prompt", "a")
+MISTAKES = {
+    "no folder": ({}, ("generate", "absent", *BYTES), "there is no model in .*absent"),
+    "no tokenizer": ({"vocab_size": 300}, ("generate", "model", *BYTES), "no tokenizer files, and a vocabulary of 300"),
+    "no prompt": ({}, ("generate", "model", "--prompt", ""), "prompt must have at least one token"),
+    "bad prompt": ({}, ("generate", "model", "--prompt", "\udcff"), "can't encode"),
+    "tokens": ({}, ("generate", "model", *BYTES, "--max-new-tokens", 0), "max_new_tokens must be at least 1; got 0"),
+    "temperature": ({}, ("generate", "model", *BYTES, "--temperature", -1), "temperature must be .* 0 or more"),
+    "top k": ({}, ("generate", "model", *BYTES, "--top-k", 5), "top_k needs a temperature above 0"),
+    "cache": ({"rpe_input": "normalized"}, ("generate", "model", *BYTES), "use --decoder recompute"),
+    "no states": (
+        {"decay": 1.0},
+        ("generate", "model", *BYTES, "--decoder", "state-space"),
+        "decay must be below 1",
+    ),
+    "no text": ({}, ("evaluate", "model", "absent"), "there is no file .*absent"),
+    "empty": ({}, ("evaluate", "model", "empty"), "at least 2 tokens"),
+    "empty stream": ({}, ("evaluate", "model", "empty", "--stream"), "at least 2 tokens"),
+    "no UTF-8": ({}, ("evaluate", "model", "latin", "--stream"), "can't decode byte 0xff"),
+    "chunk": ({}, ("evaluate", "model", "text", "--stream", "--chunk", 0), "chunk must be at least 1; got 0"),
+    "length": ({}, ("evaluate", "model", "text", "--length", 1), "length must be at least 2.*got 1"),
+    "no chunks": (
+        {"rpe_input": "normalized"},
+        ("evaluate", "model", "text", "--stream"),
+        "cannot run in chunks",
+    ),
+    "tolerance": ({}, ("convert", "state-space", "model", "out", "--tolerance", -1), "tolerance must be .*got -1"),
+    "few states": (
+        {},
+        ("convert", "state-space", "model", "out", "--tolerance", 1e-9, "--max-states", 2),
+        "up to 2 states",
+    ),
+    "no decay": ({"decay": 1.0}, ("convert", "state-space", "model", "out"), "decay must be below 1"),
+    "no source": ({}, ("convert", "state-space", "absent", "out"), "there is no model in .*absent"),
+    "exists": ({}, ("convert", "state-space", "model", "text"), "exists already"),
+}
+
+
+@pytest.mark.parametrize(("changes", "arguments", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes(folder, text, tmp_path, monkeypatch, changes, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").touch()
+    (tmp_path / "latin").write_bytes(b"abc\xff")
+    folder(**changes)
+    assert_one_line(invoke(*arguments), message)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("generate", "model", *BYTES), ("evaluate", "model", "text"), ("convert", "state-space", "model", "out")],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_model_that_is_not_causal(folder, text, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    folder(tnn.TNNForMaskedLM, is_decoder=False)
+    assert_one_line(invoke(*arguments), "must hold a causal language model, TNNForCausalLM; got a TNNForMaskedLM")
+
+
+def test_a_configuration_of_the_wrong_type(folder):
+    path = folder() / "config.json"
+    path.write_text(re.sub(r'"hidden_size": \d+', '"hidden_size": "16"', path.read_text()))
+    assert_one_line(invoke("generate", path.parent, *BYTES), r"config\.json: .*hidden_size.* integer; got '16'")
+
+
+def assert_one_line(done, message):
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert re.fullmatch(rf"error: .*{message}.*\n", done.stderr)

@@ -6,7 +6,9 @@ from tnn._lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from tnn.models.backbone import TNNModel, TNNPreTrainedModel
+    from tnn.models.chunks import block_loss, iterate_hidden_states, iterate_logits, stream_loss
     from tnn.models.configuration import TNNConfig, TNNImageConfig
+    from tnn.models.export import DecodingStep, export_step
     from tnn.models.heads import (
         TNNForCausalLM,
         TNNForMaskedLM,
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from tnn.models.reference import convert_reference
 
 __all__ = [
+    "DecodingStep",
     "TNNConfig",
     "TNNForCausalLM",
     "TNNForImageClassification",
@@ -30,13 +33,19 @@ __all__ = [
     "TNNImageModel",
     "TNNModel",
     "TNNPreTrainedModel",
+    "block_loss",
     "convert_reference",
+    "export_step",
+    "iterate_hidden_states",
+    "iterate_logits",
     "list_presets",
     "load_preset",
+    "stream_loss",
 ]
 
 # Lazy, for a configuration must load without the models: transformers asks for it while it is itself being imported.
 HOMES = {
+    "DecodingStep": "tnn.models.export",
     "TNNConfig": "tnn.models.configuration",
     "TNNForCausalLM": "tnn.models.heads",
     "TNNForImageClassification": "tnn.models.image",
@@ -48,8 +57,13 @@ HOMES = {
     "TNNImageModel": "tnn.models.image",
     "TNNModel": "tnn.models.backbone",
     "TNNPreTrainedModel": "tnn.models.backbone",
+    "block_loss": "tnn.models.chunks",
     "convert_reference": "tnn.models.reference",
+    "export_step": "tnn.models.export",
+    "iterate_hidden_states": "tnn.models.chunks",
+    "iterate_logits": "tnn.models.chunks",
     "list_presets": "tnn.models.presets",
     "load_preset": "tnn.models.presets",
+    "stream_loss": "tnn.models.chunks",
 }
 __getattr__ = lazy_attributes(__name__, HOMES)

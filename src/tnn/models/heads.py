@@ -88,7 +88,7 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
     def to_state_space(
         self, tolerance: float = 1e-3, max_states: int = 64, *, method: str = "poles", length: int | None = None
     ) -> "TNNForCausalLM":
-        """A model that decodes in constant time and memory, whose kernels differ from this one's by `tolerance` at most.
+        """A model that decodes in constant time and memory, with kernels within `tolerance` of this one's.
 
         Each layer gets the fewest poles with which the L1 norm of the difference, relative to that of the kernel, is
         within the tolerance in every channel; `config.state_space` reports states, residual and the bound on the

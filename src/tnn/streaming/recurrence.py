@@ -8,13 +8,42 @@ with real and imaginary part of s_p as two real numbers a channel.
 from __future__ import annotations
 
 import copy
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from tnn.layers import ToeplitzOperator
+from tnn.layers.poles import PoleKernel
 from tnn.layers.sequences import Sequences
 from tnn.ops import toeplitz_matmul
+
+
+class StepConstants(NamedTuple):
+    """What a step needs of a kernel."""
+
+    real: Tensor  # (poles, 1)
+    imaginary: Tensor  # (poles, 1)
+    weights: Tensor  # (2 * poles, d)
+    direct: Tensor  # (m, d), the largest lag first
+
+
+def step_constants(kernel: PoleKernel) -> StepConstants:
+    real, imaginary = kernel.poles.float().unsqueeze(-1).unbind(1)
+    return StepConstants(real, imaginary, kernel.signed_weights(), kernel.direct.float().flip(0))
+
+
+def step(x: Tensor, state: Tensor, recent: Tensor, constants: StepConstants) -> tuple[Tensor, Tensor, Tensor]:
+    """One input, x (batch, 1, d), with the tensors of a Recurrence -> y (batch, 1, d), and both tensors after it.
+
+    Real numbers and plain operations only, nothing in place: it can be exported.
+    """
+    real, imaginary, weights, direct = constants
+    recent = torch.cat([recent[:, 1:], x], 1)
+    # A product and a sum: einsum would make it d tiny matrix products, several times slower.
+    y = (state * weights).sum(1, keepdim=True) + (recent * direct).sum(1, keepdim=True)
+    turned = _multiply(state.chunk(2, 1), (real, imaginary))
+    return y, torch.cat([turned[0] + recent[:, :1], turned[1]], 1), recent
 
 
 class Recurrence:
@@ -37,12 +66,17 @@ class Recurrence:
         self.seen = 0
         self._state: Tensor | None = None  # (batch, 2 * poles, d): real parts, then imaginary parts
         self._recent: Tensor | None = None  # (batch, m, d): the newest inputs, the last one at the end
-        self._constants: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
+        self._constants: StepConstants | None = None
 
     @property
     def batch_size(self) -> int | None:
         """None before the first input."""
         return None if self._state is None else self._state.shape[0]
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor] | None:
+        """The state (batch, 2 * poles, d) and the newest inputs (batch, m, d); None before the first input."""
+        return None if self._state is None or self._recent is None else (self._state, self._recent)
 
     def __call__(self, x: Tensor, sequences: Sequences | None = None) -> Tensor:
         """x (batch, n, d), the next n inputs; padding among them is left out. -> (batch, n, d)."""
@@ -71,17 +105,9 @@ class Recurrence:
         assert self._state is not None
         assert self._recent is not None
         if self._constants is None:
-            real, imaginary = self.kernel.poles.float().T
-            cosine, sine = torch.cat([real, real])[:, None], torch.cat([-imaginary, imaginary])[:, None]
-            self._constants = (cosine, sine, self.kernel.signed_weights(), self.kernel.direct.float().flip(0))
-        cosine, sine, weights, direct = self._constants
-        self._recent = torch.cat([self._recent[:, 1:], x], 1)
-        y = torch.einsum("bpd,pd->bd", self._state, weights) + torch.einsum("bjd,jd->bd", self._recent, direct)
-        poles = len(self.kernel.poles)
-        state = cosine * self._state + sine * self._state.roll(poles, 1)  # rolled: imaginary parts, then real parts
-        state[:, :poles] += self._recent[:, :1]
-        self._state = state
-        return y.unsqueeze(1)
+            self._constants = step_constants(self.kernel)
+        y, self._state, self._recent = step(x, self._state, self._recent, self._constants)
+        return y
 
     def _many(self, x: Tensor) -> Tensor:
         """Several inputs: the product among them, what the state adds to it, and the state after them."""
