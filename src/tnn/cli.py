@@ -109,9 +109,10 @@ def generate(
 
         check_positive("max_new_tokens", max_new_tokens)
         sampling = _sampling(temperature, top_k)
-        network = _with_decoder(_load_causal(model), decoder, tolerance)
+        network = _load_causal(model)
         tokenizer = load_tokenizer(model, network.config.vocab_size)
         ids = torch.tensor([_encode_prompt(tokenizer, prompt)])
+        network = _with_decoder(network, decoder, tolerance)
         clock = _Clock(TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True))
         torch.manual_seed(seed)
         network.generate(
