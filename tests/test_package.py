@@ -66,7 +66,7 @@ def test_install_succeeds_without_a_compiler(tmp_path):
     assert not [name for name in names if "libtoeplitz" in name]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/operator.md", "docs/models.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/operator.md", "docs/models.md", "docs/generation.md"])
 def test_documents_run(document):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
     assert blocks

@@ -310,7 +310,7 @@ def test_trainer_evaluates_and_lowers_the_loss(tiny, tmp_path):
 def generator(tiny):
     """A model whose next token depends on many earlier ones, as an untrained tied model's does not."""
     torch.manual_seed(0)
-    model = tiny("causal", tie_word_embeddings=False, initializer_range=0.5)
+    model = tiny("causal", tie_word_embeddings=False, initializer="gtu", initializer_range=0.5)
     ids = torch.randint(4, 64, (1, 12))
     last = [model(ids[:, i:]).logits[0, -1].argmax().item() for i in range(0, 12, 3)]
     assert len(set(last)) > 1
