@@ -25,6 +25,7 @@ from tnn.layers import count_parameters
         ({"coefficients": "fixed"}, "coefficients must be one of"),
         ({"norm_position": "both"}, "norm_position must be one of 'pre', 'post'; got 'both'"),
         ({"position_embedding": "rope"}, "position_embedding must be one of 'none', 'sinusoidal', 'learned'"),
+        ({"position_embedding": "learned"}, "max_position_embeddings must be given"),
         ({"pooling": "max"}, "pooling must be one of 'mean', 'first', 'last'; got 'max'"),
         ({"initializer": "zeros"}, "initializer must be one of"),
         ({"backend": "cuda"}, "backend must be one of"),

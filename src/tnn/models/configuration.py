@@ -42,7 +42,7 @@ class TNNBlockConfig(PreTrainedConfig):
     dropout: float = 0.0
     embedding_dropout: float | None = None
     position_embedding: str = "none"
-    max_position_embeddings: int = 512
+    max_position_embeddings: int | None = None
     pooling: str = "mean"
     classifier_act: str | None = None
     classifier_dropout: float = 0.0
@@ -56,7 +56,10 @@ class TNNBlockConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         check_positive("num_hidden_layers", self.num_hidden_layers)
-        check_positive("max_position_embeddings", self.max_position_embeddings)
+        if self.max_position_embeddings is not None:
+            check_positive("max_position_embeddings", self.max_position_embeddings)
+        elif self.position_embedding == "learned":
+            raise ValueError('max_position_embeddings must be given when position_embedding="learned"')
         check_choice("mixer", self.mixer, MIXERS)
         check_choice("position_embedding", self.position_embedding, POSITION_EMBEDDINGS)
         check_choice("pooling", self.pooling, POOLINGS)
@@ -130,7 +133,7 @@ class TNNConfig(TNNBlockConfig):
       another norm and skip around the GTU; `final_norm` (None: without) follows the last block, and `embedding_norm`
       puts a LayerNorm after the embedding.
     - `scale_embedding`: multiply embeddings by sqrt(hidden_size). `position_embedding`: "none", "sinusoidal" (for any
-      length) or "learned" (`max_position_embeddings`).
+      length) or "learned" (for `max_position_embeddings`; None otherwise: there is no limit).
     - `dropout` of what a block adds and, unless `embedding_dropout` is given, of the embedding.
     - `pooling` ("mean" over the real tokens, "first", "last"), `classifier_act` (a hidden layer with this activation in
       the classifier; None: one linear map), `classifier_dropout`: for the classification heads.
@@ -202,7 +205,7 @@ class TNNImageConfig(TNNBlockConfig):
         if self.image_size % self.patch_size:
             raise ValueError(f"image_size must be a multiple of patch_size {self.patch_size}; got {self.image_size}")
         patches = (self.image_size // self.patch_size) ** 2
-        if self.position_embedding == "learned" and patches > self.max_position_embeddings:
+        if self.position_embedding == "learned" and patches > (self.max_position_embeddings or 0):
             raise ValueError(f"max_position_embeddings must be at least {patches}, the number of patches of an image")
         if self.dims not in (1, 2):
             raise ValueError(f"dims must be 1 (a sequence) or 2 (a grid); got {self.dims}")

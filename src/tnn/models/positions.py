@@ -11,11 +11,11 @@ FIRST_POSITION = 2  # of the first token: the harness of the paper counts from i
 class PositionEmbedding(nn.Module):
     """x + p: sines and cosines for any position, or learned vectors for `max_positions`, or nothing."""
 
-    def __init__(self, kind: str, hidden_size: int, max_positions: int):
+    def __init__(self, kind: str, hidden_size: int, max_positions: int | None):
         super().__init__()
         self.kind = kind
-        self.max_positions = max_positions
-        self.learned = nn.Embedding(max_positions + FIRST_POSITION, hidden_size) if kind == "learned" else None
+        self.max_positions = max_positions or 0
+        self.learned = nn.Embedding(self.max_positions + FIRST_POSITION, hidden_size) if kind == "learned" else None
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """x (batch, n, d), positions (batch, n) counted from 0; 0 .. n-1 if not given."""
