@@ -2,7 +2,6 @@
 
 import math
 import pickle
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,13 +66,11 @@ def state_space(
     """Convert a causal model to one that decodes in constant time and memory."""
     with _one_line_errors():
         from tnn.data.tokenizers import tokenizer_files
-        from tnn.models.reference import _check_free, _save
+        from tnn.models.saving import check_free, save_whole
 
-        _check_free(out)
+        check_free(out)
         converted = _load_causal(model).to_state_space(tolerance, max_states)
-        _save(converted, out)
-        for file in tokenizer_files(model):
-            shutil.copy(file, out)
+        save_whole(converted, out, files=tokenizer_files(model))
         typer.echo(_state_space_table(converted.config.state_space))
 
 

@@ -10,7 +10,6 @@ import re
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +19,7 @@ from tnn.models.backbone import TNNPreTrainedModel
 from tnn.models.configuration import TNNConfig
 from tnn.models.heads import TNNForCausalLM, TNNForMaskedLM
 from tnn.models.presets import load_preset
+from tnn.models.saving import check_free, save_whole
 
 # Modules of a layer, theirs and ours, each with a weight and a bias; {i} counts the hidden layers of the RPE.
 LAYER = {
@@ -113,13 +113,13 @@ def convert_reference(checkpoint: Path | str, out: Path | str) -> TNNPreTrainedM
     >>> model = AutoModelForCausalLM.from_pretrained("tnn-alm")  # doctest: +SKIP
     """
     out = Path(out)
-    _check_free(out)
+    check_free(out)
     state, settings = _load(Path(checkpoint))
     config, weights = translate_reference(state, settings)
     model = _find_shell(state).model(config)
     model.load_state_dict(weights)
     model.eval()
-    _save(model, out)
+    save_whole(model, out)
     return model
 
 
@@ -305,17 +305,3 @@ def _as_dict(settings: Any) -> dict[str, Any]:
     if isinstance(settings, Namespace):
         return vars(settings)
     return settings if isinstance(settings, dict) else {}
-
-
-def _check_free(out: Path) -> None:
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise FileExistsError(f"{out} exists already; give a folder that does not, or an empty one")
-    if not out.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {out.parent} to put {out.name} into")
-
-
-def _save(model: TNNPreTrainedModel, out: Path) -> None:
-    """Beside `out` first, so that a folder of that name is always whole."""
-    with TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:
-        model.save_pretrained(Path(scratch) / "model")
-        (Path(scratch) / "model").replace(out)
