@@ -211,7 +211,7 @@ def evaluate(
         tokens_a_byte = pieces.tokens / file.stat().st_size
         typer.echo(f"tokens         {measured.tokens:,} predicted of {pieces.tokens:,}")
         typer.echo(f"loss           {measured.loss:.4f} nats per token")
-        typer.echo(f"perplexity     {math.exp(measured.loss):.4f} per token")
+        typer.echo(f"perplexity     {math.exp(min(measured.loss, 700)):.4f} per token")
         typer.echo(f"bits per byte  {measured.loss / math.log(2) * tokens_a_byte:.4f}")
         typer.echo(f"protocol       {protocol}")
 

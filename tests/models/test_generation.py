@@ -256,6 +256,29 @@ def test_conversion_by_dft(model_of):
         model.to_state_space(method="dft")
 
 
+@pytest.mark.parametrize("kernel", ["decay 0.9", "free"])
+def test_conversion_by_dft_past_the_reach(kernel, model_of):
+    model = model_of(kernel)
+    fast = model.to_state_space(method="dft", length=300)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(prompt(1, 300)).logits, model(prompt(1, 300)).logits, atol=1e-2, rtol=1e-2)
+
+
+def test_conversion_keeps_the_generation_config(model_of):
+    model = model_of("decay 0.9")
+    model.generation_config.eos_token_id = 7
+    assert model.to_state_space(1e-2).generation_config.eos_token_id == 7
+
+
+def test_a_mask_of_the_new_tokens_only(model_of):
+    model = model_of("positions")
+    ids, ones = prompt(2, 20), torch.ones(2, 20, dtype=torch.long)
+    with torch.no_grad():
+        cache = model(ids[:, :12], attention_mask=ones[:, :12], use_cache=True).past_key_values
+        new = model(ids[:, 12:], attention_mask=ones[:, 12:], past_key_values=cache).logits
+        torch.testing.assert_close(new, model(ids).logits[:, 12:], atol=2e-4, rtol=1e-4)
+
+
 def test_conversions_that_cannot_be_are_refused(model_of):
     model = model_of("decay 0.99")
     with pytest.raises(ValueError, match="tolerance must be finite and 0 or more; got -1"):
@@ -268,6 +291,10 @@ def test_conversions_that_cannot_be_are_refused(model_of):
         model.to_state_space(method="pade")
     with pytest.raises(ValueError, match="is a state space already"):
         model_of("state space").to_state_space()
+    with torch.no_grad():
+        model.model.layers[1].operator.rpe.output.bias[0] = torch.nan
+    with pytest.raises(ValueError, match="layer 1 has coefficients that are not finite"):
+        model.to_state_space()
     with pytest.raises(ValueError, match="has no Toeplitz operator"):
         model_of("attention").to_state_space()
     with pytest.raises(ValueError, match="there is no state space"):

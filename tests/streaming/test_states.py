@@ -156,6 +156,47 @@ def test_tokens_can_be_taken_back(kernel, back):
     close(rest, operator(x)[:, 2950 - back :])
 
 
+def test_a_state_begun_in_inference_mode_goes_on_outside():
+    operator = operator_of("decay 0.9")
+    x = torch.randn(1, 20, D)
+    state = History(operator)
+    with torch.inference_mode():
+        state(x[:, :10])
+        state(x[:, 10:11])
+    close(torch.cat([state(x[:, i : i + 1]) for i in range(11, 20)], 1), operator(x)[:, 11:])
+
+
+def test_autocast_changes_nothing():
+    operator = operator_of("poles")
+    x = torch.randn(1, 90, D)
+    kernel = operator.kernel(90)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(operator.poles(90), kernel)
+        state = Recurrence(operator)
+        y = torch.cat([state(x[:, :60]), state(x[:, 60:61]), state(x[:, 61:])], 1)
+    close(y, operator(x))
+
+
+def test_poles_stay_within_the_rate():
+    """Whatever training makes of them: cached and parallel outputs must agree."""
+    operator = ToeplitzOperator(D, causal=True, coefficients="poles", num_poles=2, decay=0.9).eval()
+    operator.poles.poles.copy_(torch.tensor([[1.2, 0.3], [0.0, 0.0]]))
+    operator.poles.weights.normal_()
+    x = torch.ones(1, 600, D)
+    state = Recurrence(operator)
+    close(torch.cat([state(part) for part in x.split([300, *[1] * 300], 1)], 1), operator(x), 1e-4)
+    assert (operator.truncation_bound() < 1e-4).all()
+
+
+def test_padding_cannot_be_taken_back():
+    state = History(operator_of("decay 0.9"))
+    state(torch.randn(1, 6, D), Sequences(torch.tensor([[True] * 4 + [False] * 2])))
+    state(torch.randn(1, 3, D))
+    state.crop(3)
+    with pytest.raises(ValueError, match="there was padding"):
+        state.crop(1)
+
+
 def test_what_cannot_be_taken_back_is_refused():
     state = History(operator_of("decay 0.9"))
     state(torch.randn(1, 2000, D))

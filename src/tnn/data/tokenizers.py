@@ -10,7 +10,15 @@ if TYPE_CHECKING:
 
 SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 BYTE_VOCABULARY = len(SPECIAL) + 256
-FILES = ("tokenizer*", "vocab.*", "merges.txt", "*.model", "special_tokens_map.json", "added_tokens.json")
+FILES = (
+    "tokenizer*",
+    "vocab.*",
+    "merges.txt",
+    "*.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template*",
+)
 PIECE = 2**16  # characters tokenised at a time
 
 

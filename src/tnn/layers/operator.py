@@ -92,7 +92,7 @@ class ToeplitzOperator(nn.Module):
         elif coefficients == "poles":
             if num_poles is None or not causal:
                 raise ValueError('coefficients="poles" needs causal=True and num_poles')
-            self.poles = PoleKernel(channels, num_poles)
+            self.poles = PoleKernel(channels, num_poles, self.decay.rate)
         else:
             assert max_lags is not None
             self.free = nn.Parameter(torch.empty(max_lags if causal else 2 * max_lags - 1, channels))
@@ -150,7 +150,8 @@ class ToeplitzOperator(nn.Module):
         if self.rpe is not None:
             largest = self.rpe.coefficient_bound()
         elif self.poles is not None:
-            largest = self.poles.coefficient_bound(self.decay.rate)
+            reach = self.reach
+            return self.poles.tail_bound(reach) if reach is not None else torch.zeros(self.channels).double()
         else:
             assert self.free is not None
             largest = self.free.double().abs().amax(0)

@@ -4,19 +4,21 @@ import torch
 from torch import Tensor, nn
 
 from tnn._checks import check_positive
-from tnn._precision import compute_dtype
+from tnn._precision import compute_dtype, no_autocast
 
 
 class PoleKernel(nn.Module):
     """k_i = direct_i for the first m lags, then k_{m+i} = Re(sum_p weight_p pole_p^i); channels share the poles.
 
-    A pole and its conjugate are stored once, as real and imaginary part; no complex dtype is used.
+    A pole and its conjugate are stored once, as real and imaginary part; no complex dtype is used. None is slower than
+    `rate`, whatever training or rounding makes of the parameters.
     """
 
     DIRECT = 16  # lags that are not left to the poles: spikes there would need many
 
-    def __init__(self, channels: int, num_poles: int):
+    def __init__(self, channels: int, num_poles: int, rate: float = 1.0):
         super().__init__()
+        self.rate = rate
         check_positive("num_poles", num_poles)
         self.poles = nn.Parameter(torch.empty(num_poles, 2))  # real, imaginary
         self.weights = nn.Parameter(torch.empty(2, num_poles, channels))  # real, imaginary
@@ -34,7 +36,8 @@ class PoleKernel(nn.Module):
         direct = self.direct.to(dtype)[:lags]
         if lags <= len(self.direct):
             return direct
-        tail = self.powers(lags - len(self.direct)).to(dtype) @ self.signed_weights()
+        with no_autocast(self.weights.device):
+            tail = self.powers(lags - len(self.direct)).to(dtype) @ self.signed_weights()
         return torch.cat([direct, tail])
 
     def powers(self, count: int) -> Tensor:
@@ -42,11 +45,16 @@ class PoleKernel(nn.Module):
 
         In float32 the angle of a high power would have lost its digits.
         """
-        pole = self.poles.double()
+        pole = self.stable_poles()
         step = torch.arange(count, dtype=torch.float64, device=pole.device)[:, None]
         radius = torch.exp(step * pole.norm(dim=1).clamp_min(1e-300).log())
         angle = step * torch.atan2(pole[:, 1], pole[:, 0])
         return torch.cat([radius * angle.cos(), radius * angle.sin()], 1)
+
+    def stable_poles(self) -> Tensor:
+        """(poles, 2): the parameters, no longer than the rate; in float64."""
+        pole = self.poles.double()
+        return pole * (self.rate / pole.norm(dim=1, keepdim=True).clamp_min(1e-300)).clamp_max(1)
 
     def signed_weights(self) -> Tensor:
         """(2 * poles, channels): what a real and an imaginary part of a state add to the output."""
@@ -54,11 +62,12 @@ class PoleKernel(nn.Module):
         return torch.cat([weights[0], -weights[1]])
 
     @torch.no_grad()
-    def coefficient_bound(self, rate: float) -> Tensor:
-        """M (channels,) with |k_i| <= M * rate^i, for poles no larger than the rate."""
-        tail = self.weights.double().norm(dim=0).sum(0) * rate ** -len(self.direct)
-        near = self.direct.double().abs() * rate ** -torch.arange(len(self.direct), device=tail.device)[:, None]
-        return torch.maximum(tail, near.amax(0))
+    def tail_bound(self, lags: int) -> Tensor:
+        """(channels,): at most the L1 norm of all coefficients from lag `lags` on."""
+        radius = self.stable_poles().norm(dim=1)
+        size = self.weights.double().norm(dim=0)  # (poles, channels)
+        far = (radius ** max(0, lags - len(self.direct)) / (1 - radius)) @ size
+        return far + self.direct.double()[lags:].abs().sum(0)
 
     def extra_repr(self) -> str:
         return f"poles={len(self.poles)}, direct={len(self.direct)}"

@@ -184,7 +184,7 @@ def _pieces(ids: Ids) -> Iterator[Tensor]:
             raise TypeError(f"ids must be a tensor (length,) or an iterable of them; got {type(piece).__name__} in it")
         if piece.ndim != 1 or piece.is_floating_point():
             raise ValueError(f"ids must be integers of shape (length,); got {piece.dtype} of {tuple(piece.shape)}")
-        yield piece
+        yield piece.long()
 
 
 def _checked_backbone(model: Any) -> TNNModel:

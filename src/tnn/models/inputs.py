@@ -27,12 +27,15 @@ def find_sequences(
 ) -> tuple[Sequences | None, Tensor | None]:
     """Which positions of x (batch, n, d) form sequences (None: each row is one), and where in its own each stands.
 
-    After `seen` earlier tokens, the mask may be that of all of them.
+    After `seen` earlier tokens, the mask may be that of all of them; and must be if there was padding among them and
+    the model has position embeddings, for otherwise all of them count.
     """
     if attention_mask is not None and not isinstance(attention_mask, Tensor):
         raise TypeError(f"attention_mask must be a torch.Tensor; got {type(attention_mask).__name__}")
     n = x.shape[1]
     counted = None if attention_mask is None or position_ids is not None else attention_mask.long().cumsum(-1) - 1
+    if counted is not None and counted.shape[-1] == n:
+        counted = counted + seen
     if attention_mask is not None:
         if seen and attention_mask.ndim == 2 and attention_mask.shape[1] == seen + n:
             attention_mask = attention_mask[:, seen:]

@@ -3,6 +3,9 @@
 import copy
 from typing import Any, NamedTuple
 
+import torch.nn.functional as F
+from torch import Tensor
+
 from tnn._checks import check_choice, check_positive, check_tolerance
 from tnn.layers import ToeplitzOperator
 from tnn.models.configuration import TNNConfig
@@ -17,7 +20,7 @@ class LayerReport(NamedTuple):
     layer: int
     states: int  # poles, conjugates counted
     residual: float  # worst channel's L1 difference of the kernels, relative to the kernel's own L1 norm
-    bound: float  # of |y - y of the exact operator| for inputs of magnitude at most 1, in any channel, at any length
+    bound: float  # of |y - y of the exact operator| for inputs up to 1, in any channel, at any length, but for rounding
 
 
 def convert(model: Any, tolerance: float, max_states: int, method: str, length: int | None) -> Any:
@@ -30,7 +33,7 @@ def convert(model: Any, tolerance: float, max_states: int, method: str, length: 
         if length is None:
             raise ValueError('method="dft" needs a length: how many tokens the state space is for')
         check_positive("length", length)
-        found = [realize_by_dft(operator.kernel(length).detach().cpu()) for operator in operators]
+        found = [realize_by_dft(_kernel(i, operator, length)) for i, operator in enumerate(operators)]
         rate = 1.0
     else:
         rate = max(operator.decay.slowest_rate() for operator in operators)
@@ -42,7 +45,10 @@ def convert(model: Any, tolerance: float, max_states: int, method: str, length: 
     config = _converted_config(model.config, found, reports, rate, length if method == "dft" else None)
     converted = type(model)(config).to(device=model.device, dtype=model.dtype)
     kept = {name: value for name, value in model.state_dict().items() if ".operator." not in name}
-    converted.load_state_dict(kept, strict=False)
+    missing, unexpected = converted.load_state_dict(kept, strict=False)
+    assert not unexpected
+    assert all(".operator.poles." in name for name in missing)
+    converted.generation_config = copy.deepcopy(model.generation_config)
     for layer, realization in zip(converted.model.layers, found, strict=True):
         layer.operator.poles.float().load_state_dict(realization.kernel.state_dict())
     return converted.eval()
@@ -63,7 +69,7 @@ def _realize(layer: int, operator: ToeplitzOperator, rate: float, tolerance: flo
     reach = operator.reach
     if reach is None:
         raise ValueError(f"layer {layer} has no bound on its lags: bandwidth_tolerance must be above 0")
-    kernel = operator.kernel(reach).detach().cpu()
+    kernel = _kernel(layer, operator, reach)
     realization = realize(kernel, rate, operator.truncation_bound().cpu(), tolerance=tolerance, max_states=max_states)
     if not realization.residual <= tolerance:
         raise ValueError(
@@ -71,6 +77,14 @@ def _realize(layer: int, operator: ToeplitzOperator, rate: float, tolerance: flo
             f"above the tolerance of {tolerance:g}; allow more with max_states, or a larger tolerance"
         )
     return realization
+
+
+def _kernel(layer: int, operator: ToeplitzOperator, lags: int) -> Tensor:
+    """(lags, channels): zeros where the operator reaches no further."""
+    kernel = operator.kernel(lags).detach().cpu()
+    if not kernel.isfinite().all():
+        raise ValueError(f"layer {layer} has coefficients that are not finite")
+    return F.pad(kernel, (0, 0, 0, lags - len(kernel)))
 
 
 def _converted_config(

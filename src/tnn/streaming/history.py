@@ -51,6 +51,7 @@ class History:
         self._past: Tensor | None = None  # (batch, <= reach - 1 + SPARE, d)
         self._recent: Tensor | None = None  # (batch, BLOCK, d), of which _count are filled
         self._count = 0
+        self._padded_until = 0  # how many tokens had been seen after the last part with padding in it
         self._ahead: Tensor | None = None  # (batch, BLOCK, d): what the past adds to the outputs of this block
         self._kernel: Tensor | None = None  # (lags, d)
         self._near: Tensor | None = None  # the first of them, reversed
@@ -70,6 +71,8 @@ class History:
         one_by_one = x.shape[1] <= BLOCK - self._count and sequences is None and not torch.is_grad_enabled()
         y = self._few(wide) if one_by_one else self._many(wide, sequences)
         self.seen += x.shape[1]
+        if sequences is not None:
+            self._padded_until = self.seen
         return y.to(x.dtype)
 
     def _few(self, x: Tensor) -> Tensor:
@@ -77,6 +80,8 @@ class History:
         if self._ahead is None or self._recent is None:
             self._recent = x.new_empty(x.shape[0], BLOCK, x.shape[2])
             self._ahead = self._contribution()
+        if self._recent.is_inference() and not torch.is_inference_mode_enabled():
+            self._recent = self._recent.clone()  # begun in inference mode, where tensors cannot be written to later
         first, end = self._count, self._count + x.shape[1]
         self._recent[:, first:end] = x
         if x.shape[1] == 1:
@@ -153,6 +158,8 @@ class History:
         """Forget the newest `count` inputs."""
         if count > self.seen:
             raise ValueError(f"cannot take back {count} tokens: only {self.seen} have been seen")
+        if self.seen - count < self._padded_until:
+            raise ValueError(f"cannot take back {count} tokens: there was padding among them or before")
         self._close_block()
         assert self._past is not None
         reach = self.operator.reach

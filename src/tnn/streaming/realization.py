@@ -21,7 +21,10 @@ STEP = 2  # poles come in pairs
 
 
 class Realization(NamedTuple):
-    """A `kernel` of `states` poles, conjugates counted, with |y - y of the kernel it replaces| <= error * max|x|."""
+    """A `kernel` of `states` poles, conjugates counted, with |y - y of the kernel it replaces| <= error * max|x|.
+
+    In exact arithmetic; rounding comes on top, as for any sum of products.
+    """
 
     kernel: PoleKernel
     states: int
@@ -76,7 +79,7 @@ def _candidates(kernel: Tensor, rate: float, max_states: int) -> Iterator[Tensor
 @torch.no_grad()
 def _fit(kernel: Tensor, poles: Tensor, rate: float, tail: Tensor) -> Realization:
     smooth = kernel[PoleKernel.DIRECT :]
-    fitted = PoleKernel(kernel.shape[1], len(poles))
+    fitted = PoleKernel(kernel.shape[1], len(poles), rate)
     fitted.poles.copy_(torch.stack([poles.real, poles.imag], 1) * (1 - 1e-7))  # rounding must not make it slower
     fitted.direct[: len(kernel)] = kernel[: PoleKernel.DIRECT].float()
     if len(smooth):
@@ -86,9 +89,7 @@ def _fit(kernel: Tensor, poles: Tensor, rate: float, tail: Tensor) -> Realizatio
         signed = torch.zeros(len(used), kernel.shape[1], dtype=torch.float64)
         signed[used] = torch.linalg.lstsq(powers[:, used], smooth, driver="gelsd").solution
         fitted.weights.copy_(torch.stack([signed[: len(poles)], -signed[len(poles) :]]))
-    radius = fitted.poles.double().norm(dim=1)
-    beyond = (radius ** len(smooth) / (1 - radius)) @ fitted.weights.double().norm(dim=0)
-    return _measured(kernel, fitted, beyond + tail)
+    return _measured(kernel, fitted, fitted.tail_bound(max(len(kernel), PoleKernel.DIRECT)) + tail)
 
 
 @torch.no_grad()

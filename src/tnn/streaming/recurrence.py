@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tnn._precision import compute_dtype, no_autocast
 from tnn.layers import ToeplitzOperator
 from tnn.layers.poles import PoleKernel
 from tnn.layers.sequences import Sequences
@@ -28,9 +29,9 @@ class StepConstants(NamedTuple):
     direct: Tensor  # (m, d), the largest lag first
 
 
-def step_constants(kernel: PoleKernel) -> StepConstants:
-    real, imaginary = kernel.poles.float().unsqueeze(-1).unbind(1)
-    return StepConstants(real, imaginary, kernel.signed_weights(), kernel.direct.float().flip(0))
+def step_constants(kernel: PoleKernel, dtype: torch.dtype = torch.float32) -> StepConstants:
+    real, imaginary = kernel.stable_poles().to(dtype).unsqueeze(-1).unbind(1)
+    return StepConstants(real, imaginary, kernel.signed_weights().to(dtype), kernel.direct.to(dtype).flip(0))
 
 
 def step(x: Tensor, state: Tensor, recent: Tensor, constants: StepConstants) -> tuple[Tensor, Tensor, Tensor]:
@@ -83,13 +84,14 @@ class Recurrence:
         self._check(x)
         if self._state is None or self._recent is None:
             poles, direct = len(self.kernel.poles), len(self.kernel.direct)
-            self._state = x.new_zeros(x.shape[0], 2 * poles, x.shape[2], dtype=torch.float32)
-            self._recent = x.new_zeros(x.shape[0], direct, x.shape[2], dtype=torch.float32)
+            self._state = x.new_zeros(x.shape[0], 2 * poles, x.shape[2], dtype=compute_dtype(x))
+            self._recent = x.new_zeros(x.shape[0], direct, x.shape[2], dtype=compute_dtype(x))
         wide = x.to(self._state.dtype)
-        if sequences is not None and not sequences.real.all():
-            y = self._row_by_row(wide, sequences.real)
-        else:
-            y = self._step(wide) if x.shape[1] == 1 else self._many(wide)
+        with no_autocast(x.device):
+            if sequences is not None and not sequences.real.all():
+                y = self._row_by_row(wide, sequences.real)
+            else:
+                y = self._step(wide) if x.shape[1] == 1 else self._many(wide)
         self.seen += x.shape[1]
         return y.to(x.dtype)
 
@@ -105,7 +107,7 @@ class Recurrence:
         assert self._state is not None
         assert self._recent is not None
         if self._constants is None:
-            self._constants = step_constants(self.kernel)
+            self._constants = step_constants(self.kernel, x.dtype)
         y, self._state, self._recent = step(x, self._state, self._recent, self._constants)
         return y
 
