@@ -357,7 +357,7 @@ def test_representation_tells_the_options():
         ({"decay": math.nan}, r"decay must be in \[0, 1\]; got nan"),
         ({"decay": math.inf}, r"decay must be in \[0, 1\]; got inf"),
         ({"decay_mode": "slow"}, "decay_mode must be one of 'fixed', 'learned', 'none'; got 'slow'"),
-        ({"coefficients": "random"}, "coefficients must be one of 'rpe', 'free'; got 'random'"),
+        ({"coefficients": "random"}, "coefficients must be one of 'rpe', 'free', 'poles'; got 'random'"),
         ({"coefficients": "free"}, 'max_lags must be given when coefficients="free"'),
         ({"max_lags": 0}, "max_lags must be at least 1; got 0"),
         ({"bandwidth_tolerance": -1}, "bandwidth_tolerance must be finite and 0 or more; got -1"),

@@ -136,8 +136,10 @@ def checked_mask(mask: Tensor, x: Tensor, name: str = "mask") -> Tensor:
     if mask.device != x.device:
         raise ValueError(f"{name} and x must share a device; got {mask.device} and {x.device}")
     readable = not (torch.compiler.is_compiling() or mask.is_meta)
-    if mask.is_floating_point() and not readable:
-        raise TypeError(f"{name} must be boolean or integer where it cannot be read (torch.compile); got {mask.dtype}")
+    if mask.is_floating_point() and torch.compiler.is_compiling():
+        raise TypeError(
+            f"{name} must be boolean or integer under torch.compile, which cannot read it; got {mask.dtype}"
+        )
     if mask.dtype != torch.bool and readable and not ((mask == 0) | (mask == 1)).all():
         raise ValueError(f"{name} must hold 1 at real positions and 0 at padding; got other values (an additive mask?)")
     return mask == 1
