@@ -208,10 +208,11 @@ def evaluate(
             protocol = f"blocks of {length} tokens, each token but a block's first predicted from those before it there"
         if not is_byte_tokenizer(tokenizer):
             protocol += "; tokenised line by line"
+        perplexity = math.exp(measured.loss) if measured.loss < 700 else math.inf  # beyond that, exp overflows
         tokens_a_byte = pieces.tokens / file.stat().st_size
         typer.echo(f"tokens         {measured.tokens:,} predicted of {pieces.tokens:,}")
         typer.echo(f"loss           {measured.loss:.4f} nats per token")
-        typer.echo(f"perplexity     {math.exp(min(measured.loss, 700)):.4f} per token")
+        typer.echo(f"perplexity     {perplexity:.4f} per token")
         typer.echo(f"bits per byte  {measured.loss / math.log(2) * tokens_a_byte:.4f}")
         typer.echo(f"protocol       {protocol}")
 

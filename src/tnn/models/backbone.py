@@ -150,14 +150,15 @@ class TNNModel(TNNPreTrainedModel):
     @property
     def can_cache(self) -> bool:
         """Whether outputs stay as they are when tokens are added: in causal models, but for two of the ablations."""
-        return self.config.is_decoder and all(o is not None and not o.depends_on_length for o in self._operators)
+        return self.config.is_decoder and all(o is not None and not o.depends_on_length for o in self.operators)
 
     def new_cache(self) -> TNNCache:
         """An empty cache, for a sequence that will come in parts."""
-        return TNNCache(self._operators)
+        return TNNCache(self.operators)
 
     @property
-    def _operators(self) -> list[Any]:
+    def operators(self) -> list[Any]:
+        """The Toeplitz operator of each layer; None where something else mixes the tokens."""
         return [layer.operator for layer in self.layers]
 
     def _states(self, cache: TNNCache | None) -> list[Any]:
@@ -167,7 +168,7 @@ class TNNModel(TNNPreTrainedModel):
             raise TypeError(f"past_key_values must be a cache that this model has returned; got {type(cache).__name__}")
         if self.gradient_checkpointing and self.training:
             raise ValueError("a cache cannot be used with gradient checkpointing, which runs each layer twice")
-        return cache.states_of(self._operators)
+        return cache.states_of(self.operators)
 
 
 def _own_pad_id(config: TNNConfig) -> int | None:

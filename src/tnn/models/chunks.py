@@ -192,7 +192,7 @@ def _checked_backbone(model: Any) -> TNNModel:
     if not isinstance(backbone, TNNModel):
         raise TypeError(f"model must be one of the text models; got {type(model).__name__}")
     _check_evaluation(backbone)
-    operators = _operators(backbone)
+    operators = backbone.operators
     if any(operator is None for operator in operators):
         raise ValueError(
             f"structure {backbone.config.structure!r} cannot run in chunks: attention needs the whole text"
@@ -225,7 +225,7 @@ def _token_head(model: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _exact_halo(backbone: TNNModel) -> int:
-    reaches = [operator.reach for operator in _operators(backbone)]
+    reaches = [operator.reach for operator in backbone.operators]
     if None in reaches:
         layer = reaches.index(None)
         raise ValueError(
@@ -233,7 +233,3 @@ def _exact_halo(backbone: TNNModel) -> int:
             "use decay below 1 or max_lags, or give a halo to be approximate"
         )
     return sum(reach - 1 for reach in reaches)
-
-
-def _operators(backbone: TNNModel) -> list[Any]:
-    return [layer.operator for layer in backbone.layers]

@@ -28,7 +28,7 @@ def convert(model: Any, tolerance: float, max_states: int, method: str, length: 
     check_choice("method", method, METHODS)
     check_tolerance("tolerance", tolerance)
     check_positive("max_states", max_states)
-    operators = _operators(model)
+    operators = _convertible_operators(model)
     if method == "dft":
         if length is None:
             raise ValueError('method="dft" needs a length: how many tokens the state space is for')
@@ -54,8 +54,8 @@ def convert(model: Any, tolerance: float, max_states: int, method: str, length: 
     return converted.eval()
 
 
-def _operators(model: Any) -> list[ToeplitzOperator]:
-    operators = [layer.operator for layer in model.model.layers]
+def _convertible_operators(model: Any) -> list[ToeplitzOperator]:
+    operators = model.model.operators
     if any(operator is None for operator in operators):
         raise ValueError(f"structure {model.config.structure!r} has no Toeplitz operator to convert")
     if any(operator.depends_on_length for operator in operators):
