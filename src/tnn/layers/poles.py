@@ -1,5 +1,7 @@
 """Coefficients that are sums of decaying oscillations, for which an operator has a state of constant size."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -68,6 +70,21 @@ class PoleKernel(nn.Module):
         size = self.weights.double().norm(dim=0)  # (poles, channels)
         far = (radius ** max(0, lags - len(self.direct)) / (1 - radius)) @ size
         return far + self.direct.double()[lags:].abs().sum(0)
+
+    @torch.no_grad()
+    def rounding_bound(self, length: int | None = None) -> Tensor:
+        """(channels,): at most what float32 adds to the error of a recurrence, for inputs up to 1 and any length.
+
+        With u = 2^-24 and r = |pole|, a state is at most 1 / (1 - r), or `length`. A step s <- pole s + x rounds two
+        products and a sum in each part, which is at most 2 sqrt(2) u r |s|, then the sum with x and perhaps the pole:
+        5 u |s| in all. Of that r^k is left after k steps. The output adds a rounding for each of its terms.
+        """
+        u, radius = 2.0**-24, self.stable_poles().norm(dim=1)
+        largest = (1 / (1 - radius)).clamp_max(math.inf if length is None else length)
+        size = self.weights.double().norm(dim=0)  # (poles, channels)
+        states = (5 * u * largest**2) @ size
+        terms = 2 * len(radius) + len(self.direct) + 2
+        return states + terms * u * (largest @ size + self.direct.double().abs().sum(0))
 
     def extra_repr(self) -> str:
         return f"poles={len(self.poles)}, direct={len(self.direct)}"

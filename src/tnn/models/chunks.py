@@ -18,6 +18,7 @@ from tnn.models.backbone import TNNModel
 from tnn.models.cache import TNNCache
 from tnn.models.heads import TNNForCausalLM, TNNForMaskedLM, TNNForTokenClassification
 from tnn.models.loss import CHUNK_ELEMENTS
+from tnn.models.memory import SteadyMemory
 
 Ids = Tensor | Iterable[Tensor]
 
@@ -107,18 +108,21 @@ def block_loss(model: Any, ids: Ids, length: int = 512) -> StreamedLoss:
 
 @torch.no_grad()
 def _carry(backbone: TNNModel, ids: Ids, chunk: int) -> Iterator[Tensor]:
-    cache = backbone.new_cache()
+    cache, memory = backbone.new_cache(), SteadyMemory()
     for _, tokens in _windows(ids, chunk):
         yield backbone(tokens.to(backbone.device)[None], past_key_values=cache).last_hidden_state
+        memory.check()
 
 
 @torch.no_grad()
 def _overlap(backbone: TNNModel, ids: Ids, chunk: int, halo: int) -> Iterator[Tensor]:
+    memory = SteadyMemory()
     for first, tokens in _windows(ids, chunk, before=halo, after=halo):
         left = min(first, halo)
         positions = torch.arange(first - left, first - left + len(tokens), device=backbone.device)
         hidden = backbone(tokens.to(backbone.device)[None], position_ids=positions[None]).last_hidden_state
         yield hidden[:, left : left + chunk]
+        memory.check()
 
 
 @torch.no_grad()
@@ -131,6 +135,7 @@ def _apply(head: Callable[[Tensor], Tensor], states: Iterator[Tensor]) -> Iterat
 def _mean_loss(model: TNNForCausalLM, windows: Iterator[tuple[int, Tensor]], cache: TNNCache | None) -> StreamedLoss:
     """Each token of a window but its first is predicted from those before it, and from the cache."""
     total, predicted = 0.0, 0
+    memory = SteadyMemory()
     for _, tokens in windows:
         if len(tokens) < 2:
             continue
@@ -138,6 +143,7 @@ def _mean_loss(model: TNNForCausalLM, windows: Iterator[tuple[int, Tensor]], cac
         outputs = model.model(tokens[None, :-1], past_key_values=cache, use_cache=cache is not None)
         total += _summed_loss(model, outputs.last_hidden_state[0], tokens[1:])
         predicted += len(tokens) - 1
+        memory.check()
     if not predicted:
         raise ValueError("a text must have at least 2 tokens: each but the first is predicted")
     return StreamedLoss(total / predicted, predicted)

@@ -20,7 +20,7 @@ class LayerReport(NamedTuple):
     layer: int
     states: int  # poles, conjugates counted
     residual: float  # worst channel's L1 difference of the kernels, relative to the kernel's own L1 norm
-    bound: float  # of |y - y of the exact operator| for inputs up to 1, in any channel, at any length, but for rounding
+    bound: float  # of |y - y of the exact operator| for inputs up to 1, in any channel, at any length
 
 
 def convert(model: Any, tolerance: float, max_states: int, method: str, length: int | None) -> Any:
@@ -41,7 +41,7 @@ def convert(model: Any, tolerance: float, max_states: int, method: str, length: 
             raise ValueError("kernels without decay do not compress into few poles: decay must be below 1")
         found = [_realize(i, operator, rate, tolerance, max_states) for i, operator in enumerate(operators)]
 
-    reports = [LayerReport(i, r.states, r.residual, float(r.error.max())) for i, r in enumerate(found)]
+    reports = [LayerReport(i, r.states, r.residual, float((r.error + r.rounding).max())) for i, r in enumerate(found)]
     config = _converted_config(model.config, found, reports, rate, length if method == "dft" else None)
     converted = type(model)(config).to(device=model.device, dtype=model.dtype)
     kept = {name: value for name, value in model.state_dict().items() if ".operator." not in name}

@@ -110,7 +110,7 @@ class History:
             index = order.unsqueeze(-1).expand(line.shape)
             line = line.gather(1, index)
             y = torch.zeros_like(line).scatter(1, index, self._product(line))
-        self._past = self._worth_keeping(line)
+        self._keep(line)
         return y[:, -n:]
 
     def _contribution(self) -> Tensor:
@@ -147,12 +147,26 @@ class History:
         assert self._past is not None
         if self._count:
             assert self._recent is not None
-            self._past = self._worth_keeping(torch.cat([self._past, self._recent[:, : self._count]], 1))
+            self._keep(torch.cat([self._past, self._recent[:, : self._count]], 1))
         self._count, self._ahead = 0, None
 
-    def _worth_keeping(self, line: Tensor) -> Tensor:
+    def _keep(self, line: Tensor) -> None:
+        """All of it, or as much as the operator reaches back.
+
+        A full history is written over in place: a block of memory that lives on among the passing ones of each part
+        would keep them from being used again, and the process would grow.
+        """
+        assert self._past is not None
         reach = self.operator.reach
-        return line if reach is None else line[:, max(0, line.shape[1] - (reach - 1 + SPARE)) :].clone()
+        if reach is None:
+            self._past = line
+            return
+        newest = line[:, max(0, line.shape[1] - (reach - 1 + SPARE)) :]
+        may_write = not torch.is_grad_enabled() and self._past.is_inference() == torch.is_inference_mode_enabled()
+        if may_write and self._past.shape == newest.shape:
+            self._past.copy_(newest)
+        else:
+            self._past = newest.clone()
 
     def crop(self, count: int) -> None:
         """Forget the newest `count` inputs."""

@@ -21,14 +21,15 @@ STEP = 2  # poles come in pairs
 
 
 class Realization(NamedTuple):
-    """A `kernel` of `states` poles, conjugates counted, with |y - y of the kernel it replaces| <= error * max|x|.
+    """A `kernel` of `states` poles, conjugates counted, for another one.
 
-    In exact arithmetic; rounding comes on top, as for any sum of products.
+    Token by token in float32, |y - y of the kernel it replaces| <= (error + rounding) * max|x|.
     """
 
     kernel: PoleKernel
     states: int
     error: Tensor  # (channels,): L1 norm of the difference, over all lags to infinity
+    rounding: Tensor  # (channels,)
     residual: float  # largest error of a channel relative to the L1 norm of its kernel
 
 
@@ -89,7 +90,8 @@ def _fit(kernel: Tensor, poles: Tensor, rate: float, tail: Tensor) -> Realizatio
         signed = torch.zeros(len(used), kernel.shape[1], dtype=torch.float64)
         signed[used] = torch.linalg.lstsq(powers[:, used], smooth, driver="gelsd").solution
         fitted.weights.copy_(torch.stack([signed[: len(poles)], -signed[len(poles) :]]))
-    return _measured(kernel, fitted, fitted.tail_bound(max(len(kernel), PoleKernel.DIRECT)) + tail)
+    beyond = fitted.tail_bound(max(len(kernel), PoleKernel.DIRECT)) + tail
+    return _measured(kernel, fitted, beyond, fitted.rounding_bound())
 
 
 @torch.no_grad()
@@ -109,10 +111,11 @@ def realize_by_dft(kernel: Tensor) -> Realization:
     fitted.poles.copy_(torch.stack([poles.real, poles.imag], 1))
     fitted.weights.copy_(torch.stack([weights.real, weights.imag]))
     fitted.direct[:lags] = kernel[: PoleKernel.DIRECT].float()
-    return _measured(kernel.double(), fitted, torch.zeros(kernel.shape[1], dtype=torch.float64))
+    beyond = torch.zeros(kernel.shape[1], dtype=torch.float64)
+    return _measured(kernel.double(), fitted, beyond, fitted.rounding_bound(lags))
 
 
-def _measured(kernel: Tensor, fitted: PoleKernel, beyond: Tensor) -> Realization:
+def _measured(kernel: Tensor, fitted: PoleKernel, beyond: Tensor, rounding: Tensor) -> Realization:
     """How far the stored coefficients are from the kernel, lag by lag, and at most `beyond` its end."""
     weights = fitted.weights.double()
     tail = fitted.powers(max(0, len(kernel) - PoleKernel.DIRECT)) @ torch.cat([weights[0], -weights[1]])
@@ -120,4 +123,4 @@ def _measured(kernel: Tensor, fitted: PoleKernel, beyond: Tensor) -> Realization
     error = (kernel - stored).abs().sum(0) + beyond
     size = kernel.abs().sum(0).clamp_min(torch.finfo(torch.float64).tiny)
     states = len(fitted.poles) + int((fitted.poles[:, 1] != 0).sum())
-    return Realization(fitted, states, error, float((error / size).max()))
+    return Realization(fitted, states, error, rounding, float((error / size).max()))

@@ -119,13 +119,13 @@ class Recurrence:
         line = torch.cat([self._recent[:, 1:], x], 1)  # what the state has not seen: (batch, m - 1 + n, d)
         kernel = self.operator.kernel(line.shape[1])
         y = toeplitz_matmul(line, kernel, causal=True, backend=self.operator.backend)[:, -n:]
-        real, imaginary = self.kernel.powers(n + 1).to(x.dtype).chunk(2, 1)  # (n + 1, poles) each
-        state, weight = self._state.chunk(2, 1), self.kernel.weights.to(y.dtype)
-        after = _multiply(state, (weight[0], weight[1]))  # (batch, poles, d) each
-        y = y + torch.einsum("tp,bpd->btd", real[:n], after[0]) - torch.einsum("tp,bpd->btd", imaginary[:n], after[1])
-        old = _multiply(state, (real[n, :, None], imaginary[n, :, None]))
-        new = (torch.einsum("tp,btd->bpd", part[:n].flip(0), line[:, :n]) for part in (real, imaginary))
-        self._state = torch.cat([a + b for a, b in zip(old, new, strict=True)], 1)
+        powers = self.kernel.powers(n + 1)  # (n + 1, 2 * poles), in float64
+        real, imaginary = powers[n, :, None].chunk(2)
+        state, weight = self._state.double().chunk(2, 1), self.kernel.weights.double()
+        after, old = _multiply(state, (weight[0], weight[1])), _multiply(state, (real, imaginary))  # (batch, poles, d)
+        y = y + torch.einsum("tp,bpd->btd", powers[:n].to(x.dtype), torch.cat([after[0], -after[1]], 1).to(x.dtype))
+        new = torch.einsum("tp,btd->bpd", powers[:n].flip(0), line[:, :n].double())  # rounded once, not n times
+        self._state = (torch.cat(old, 1) + new).to(x.dtype)
         self._recent = torch.cat([self._recent, x], 1)[:, -self._recent.shape[1] :]
         return y
 
