@@ -44,6 +44,11 @@ def _one_thread():
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("TNN_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
 @pytest.fixture
 def checkpoint(tmp_path):
     """A causal model with two layers and an output matrix of its own."""
@@ -69,8 +74,11 @@ def test_version():
 def test_help_is_light():
     code = "import sys, tnn.cli; assert not {'torch', 'transformers', 'tnn.models'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-    for command in ([], ["convert"], ["convert", "reference"], ["convert", "state-space"], ["generate"], ["evaluate"]):
-        assert invoke(*command, "--help").exit_code == 0
+    groups = {"": ("train", "evaluate", "extrapolate", "generate", "show", "bench", "convert", "data")}
+    groups |= {"convert": ("reference", "state-space"), "data": ("prepare", "tokenizer")}
+    for group, commands in groups.items():
+        for command in ("", *commands):
+            assert invoke(*filter(None, (group, command)), "--help").exit_code == 0
 
 
 def test_convert_says_what_it_did(checkpoint, tmp_path):
@@ -133,9 +141,9 @@ def save_words(folder):
     """A tokenizer of words."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    backend = Tokenizer(models.WordLevel({"<unk>": 0, "Das": 1, "und": 2}, unk_token="<unk>"))
+    backend = Tokenizer(models.WordLevel({"<unk>": 0, "Das": 1, "und": 2, "</s>": 3}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>").save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", eos_token="</s>").save_pretrained(folder)
 
 
 def greedy(folder, prompt, count):
@@ -180,7 +188,7 @@ def test_generate_draws(folder):
 
 
 def test_generate_with_the_tokenizer_of_the_model(folder):
-    model = folder(vocab_size=3, pad_token_id=None, bos_token_id=None)
+    model = folder(vocab_size=4, pad_token_id=None, bos_token_id=None)
     save_words(model)
     done = invoke("generate", model, "--prompt", "Das und Das", "--max-new-tokens", 1, "--temperature", 1)
     assert (done.exit_code, done.stderr) == (0, "1 token\n")
@@ -189,7 +197,7 @@ def test_generate_with_the_tokenizer_of_the_model(folder):
 
 def evaluated(done):
     assert (done.exit_code, done.stderr) == (0, "")
-    return dict(re.split(r" {2,}", line) for line in done.stdout.splitlines())
+    return dict(re.split(r" {2,}", line, maxsplit=1) for line in done.stdout.splitlines() if line[0] != " ")
 
 
 def mean_loss(folder, ids):
@@ -198,38 +206,103 @@ def mean_loss(folder, ids):
 
 
 def test_evaluate(folder, text):
-    model, ids = folder(), torch.tensor(list(TEXT.encode())) + 4
-    blocks = [mean_loss(model, block) for block in ids[:300].split(100)]
+    """A single file is taken whole; the first token of a block is predicted from the last of the block before."""
+    model, ids = folder(), torch.tensor([2, *(byte + 4 for byte in TEXT.encode()[:300])])
+    blocks = [mean_loss(model, ids[i : i + 101]) for i in (0, 100, 200)]
     text.write_bytes(TEXT.encode()[:300])
     found = evaluated(invoke("evaluate", model, text, "--length", 100))
-    assert found["tokens"] == "297 predicted of 300"
+    assert found["tokens"] == "300 predicted"
     assert found["loss"] == f"{sum(blocks) / 3:.4f} nats per token"
-    assert found["protocol"].startswith("blocks of 100 tokens, each token but a block's first predicted")
+    assert found["protocol"].startswith("blocks of 100 tokens")
 
 
 @pytest.mark.parametrize("chunk", [7, 4096])
-def test_evaluate_a_stream(folder, text, chunk, monkeypatch):
-    monkeypatch.setattr("tnn.data.tokenizers.PIECE", 50)
-    model, ids = folder(), torch.tensor(list(TEXT.encode())) + 4
+def test_evaluate_a_stream(folder, text, chunk):
+    model, ids = folder(), torch.tensor([2, *(byte + 4 for byte in TEXT.encode())])
     found = evaluated(invoke("evaluate", model, text, "--stream", "--chunk", chunk))
     loss = mean_loss(model, ids)
-    assert found["tokens"] == f"{len(ids) - 1} predicted of {len(ids)}"
+    assert found["tokens"] == f"{len(ids) - 1} predicted"
     assert float(found["loss"].split()[0]) == pytest.approx(loss, abs=1e-4)
     assert float(found["perplexity"].split()[0]) == pytest.approx(math.exp(loss), rel=1e-4)
     assert float(found["bits per byte"]) == pytest.approx(loss / math.log(2), abs=1e-4)
     assert found["protocol"].startswith(f"one text in chunks of {chunk} tokens")
-    assert "line by line" not in found["protocol"]
 
 
 def test_evaluate_with_the_tokenizer_of_the_model(folder, text):
-    model = folder(vocab_size=3, pad_token_id=None, bos_token_id=None)
+    model = folder(vocab_size=4, pad_token_id=None, bos_token_id=None)
     save_words(model)
     found = evaluated(invoke("evaluate", model, text, "--stream"))
-    words = len(TEXT.split())
-    assert found["tokens"] == f"{words - 1} predicted of {words}"
-    bits = float(found["loss"].split()[0]) / math.log(2) * words / len(TEXT.encode())
+    tokens = len(TEXT.split()) + len(TEXT.splitlines())  # a line has an end
+    assert found["tokens"] == f"{tokens} predicted"
+    bits = float(found["loss"].split()[0]) / math.log(2) * tokens / len(TEXT.encode())
     assert float(found["bits per byte"]) == pytest.approx(bits, abs=1e-4)
-    assert found["protocol"].endswith("tokenised line by line")
+
+
+def test_evaluate_a_masked_model(folder, text):
+    model = folder(tnn.TNNForMaskedLM, is_decoder=False, vocab_size=261)
+    byte_tokenizer(mask=True).save_pretrained(model)
+    found = evaluated(invoke("evaluate", model, text, "--length", 50))
+    assert found["protocol"].startswith("15% of the tokens of blocks of 50")
+    assert float(found["perplexity"].split()[0]) > 1
+
+
+def test_extrapolate(folder, text, tmp_path):
+    model, out = folder(), tmp_path / "out"
+    out.mkdir()
+    done = invoke("extrapolate", model, text, "--lengths", "50,100", "--out", out)
+    assert done.exit_code == 0
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows[2:]] == ["50", "100", "Avg"]
+    single = evaluated(invoke("evaluate", model, text, "--length", 50))
+    assert rows[2][1] == single["perplexity"].split()[0]
+    assert sorted(path.name for path in out.iterdir()) == [f"extrapolation.{kind}" for kind in ("json", "md", "png")]
+
+
+def test_show(folder, tmp_path):
+    model = folder()
+    assert invoke("show", model).stdout == f"{model / 'kernels.png'}\n"
+    assert (model / "kernels.png").read_bytes().startswith(b"\x89PNG")
+    assert invoke("show", model, "--out", tmp_path / "other.png", "--length", 20).exit_code == 0
+    assert (tmp_path / "other.png").is_file()
+
+
+def test_bench(folder):
+    done = invoke("bench", folder(), "--contexts", "8,20", "--new-tokens", 3)
+    header, *rows = [line.split() for line in done.stdout.splitlines()]
+    assert header == ["context", "exact", "state-space", "recompute"]
+    assert [row[0] for row in rows] == ["8", "20"]
+    assert all(float(value) > 0 for row in rows for value in row[1:])
+
+
+def test_data_prepare_and_tokenizer(text, tmp_path):
+    done = invoke("data", "tokenizer", text, tmp_path / "bpe", "--size", 270)
+    assert (done.exit_code, done.stdout) == (0, f"270 tokens: {tmp_path / 'bpe'}\n")
+    done = invoke("data", "prepare", text, "--tokenizer", tmp_path / "bpe", "--cache", tmp_path / "cache")
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["train", "validation", "test"]
+    assert sum(int(line.split()[5].replace(",", "")) for line in done.stdout.splitlines()) == len(TEXT.encode())
+    assert invoke("data", "tokenizer", text, tmp_path / "bpe").exit_code == 1
+
+
+def test_train_then_evaluate_what_was_trained(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text.write_bytes(TEXT.encode() * 20)
+    small = ["model.hidden_size=16", "model.num_hidden_layers=1", "data.length=32", "training.batch_size=2"]
+    changes = [f"data.corpus={text}", *small, "training.steps=3", "training.log_every=1", "model.decay=0.9"]
+    done = invoke("train", "mini-alm", *changes, "--out", "run")
+    assert done.exit_code == 0, done.stderr
+    assert "updates          3\n" in done.stdout
+    assert evaluated(invoke("evaluate", "run"))["protocol"].startswith("blocks of 32 tokens")
+    assert evaluated(invoke("evaluate", "run", "--split", "validation"))
+    assert invoke("extrapolate", "run", "--lengths", "32,64").exit_code == 0
+    assert (tmp_path / "run" / "extrapolation.png").is_file()
+    assert invoke("generate", "run", "--prompt", "a").exit_code == 0
+    assert_one_line(invoke("train", "mini-alm", *changes, "--out", "run"), "exists already: go on with it by --resume")
+    assert invoke("train", "mini-alm", *changes, "--out", "run", "--resume").stdout == "run is finished already\n"
+
+
+def test_train_names_its_recipes():
+    assert "mini-alm" in invoke("train", "--list").stdout.splitlines()
+    assert_one_line(invoke("train"), "give a recipe: .*mini-alm")
 
 
 def test_convert_to_a_state_space(folder, tmp_path):
@@ -261,12 +334,18 @@ MISTAKES = {
         ("generate", "model", *BYTES, "--decoder", "state-space"),
         "decay must be below 1",
     ),
-    "no text": ({}, ("evaluate", "model", "absent"), "there is no file .*absent"),
-    "empty": ({}, ("evaluate", "model", "empty"), "at least 2 tokens"),
-    "empty stream": ({}, ("evaluate", "model", "empty", "--stream"), "at least 2 tokens"),
-    "no UTF-8": ({}, ("evaluate", "model", "latin", "--stream"), "can't decode byte 0xff"),
+    "no text": ({}, ("evaluate", "model", "absent"), "no text at absent"),
+    "nothing given": ({}, ("evaluate", "model"), "give a text: model does not say what it was trained on"),
+    "empty": ({}, ("evaluate", "model", "empty"), "empty"),
+    "no UTF-8": ({}, ("evaluate", "model", "latin", "--stream"), "latin is not a UTF-8 text"),
     "chunk": ({}, ("evaluate", "model", "text", "--stream", "--chunk", 0), "chunk must be at least 1; got 0"),
-    "length": ({}, ("evaluate", "model", "text", "--length", 1), "length must be at least 2.*got 1"),
+    "length": ({}, ("evaluate", "model", "text", "--length", 0), "length must be at least 1; got 0"),
+    "lengths": ({}, ("extrapolate", "model", "text", "--lengths", "a"), "lengths must be numbers .*got 'a'"),
+    "long": ({}, ("extrapolate", "model", "text"), "lengths must be at most that of the text"),
+    "no out": ({}, ("extrapolate", "model", "text", "--out", "absent"), "there is no folder absent"),
+    "nothing to show": ({}, ("show", "absent"), "there is no model in absent"),
+    "no corpus": ({}, ("data", "prepare", "absent"), "no text at absent"),
+    "no recipe": ({}, ("train", "mini-al"), "did you mean mini-alm"),
     "no chunks": (
         {"rpe_input": "normalized"},
         ("evaluate", "model", "text", "--stream"),
@@ -296,13 +375,13 @@ def test_mistakes(folder, text, tmp_path, monkeypatch, changes, arguments, messa
 
 @pytest.mark.parametrize(
     "arguments",
-    [("generate", "model", *BYTES), ("evaluate", "model", "text"), ("convert", "state-space", "model", "out")],
+    [("generate", "model", *BYTES), ("extrapolate", "model", "text"), ("convert", "state-space", "model", "out")],
     ids=lambda arguments: arguments[0],
 )
 def test_a_model_that_is_not_causal(folder, text, tmp_path, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)
     folder(tnn.TNNForMaskedLM, is_decoder=False)
-    assert_one_line(invoke(*arguments), "must hold a causal language model, TNNForCausalLM; got a TNNForMaskedLM")
+    assert_one_line(invoke(*arguments), "must hold a causal language model; got a TNNForMaskedLM")
 
 
 def test_a_configuration_of_the_wrong_type(folder):

@@ -1,7 +1,6 @@
 """The package as a user gets it: built, installed into an empty environment, imported; and its documents, executed."""
 
 import os
-import re
 import subprocess
 import sys
 import zipfile
@@ -46,7 +45,7 @@ def test_wheel_works_in_an_empty_environment(tmp_path):
     wheel, names = build_wheel(tmp_path / "wheel")
     sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "tnn").rglob("*.py")}
     assert len(sources) > 20
-    assert sources | {"tnn/py.typed", "tnn/ops/libtoeplitz.so"} <= names
+    assert sources | {"tnn/py.typed", "tnn/ops/libtoeplitz.so", "tnn/experiments/recipes/mini-alm.yaml"} <= names
     assert not [name for name in names if name.startswith("tests/")]
 
     environment = tmp_path / "environment"
@@ -64,13 +63,6 @@ def test_install_succeeds_without_a_compiler(tmp_path):
     assert wheel.name.endswith("-py3-none-any.whl")
     assert "tnn/ops/native.py" in names
     assert not [name for name in names if "libtoeplitz" in name]
-
-
-@pytest.mark.parametrize("document", ["README.md", "docs/operator.md", "docs/models.md", "docs/generation.md"])
-def test_documents_run(document):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
-    assert blocks
-    exec(compile("\n".join(blocks), document, "exec"), {})
 
 
 def test_lazy_attributes():

@@ -1,7 +1,7 @@
 """The command line: `tnn`, or `python -m tnn`. A command imports what it needs when it runs: help must come at once."""
 
-import math
 import pickle
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +15,15 @@ import tnn
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 convert = typer.Typer(no_args_is_help=True)
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a causal language model.")]
+Run = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a run, or of any model.")]
+TEXT_HELP = "A text file, a folder of them, stdlib, or hf:NAME; see docs/data.md."
+Text = Annotated[
+    str | None, typer.Argument(metavar="[TEXT]", help=TEXT_HELP, show_default="what the model was trained on")
+]
+Split = Annotated[str, typer.Option(help="train, validation or test; a single file is taken whole.")]
 Decoder = Literal["exact", "state-space", "recompute"]
+data = typer.Typer(no_args_is_help=True)
+app.add_typer(data, name="data", help="Tokenise texts, train tokenizers.")
 app.add_typer(convert, name="convert", help="Convert checkpoints of other programs, and models to state spaces.")
 
 
@@ -36,6 +44,39 @@ def options(
     ] = False,
 ) -> None:
     """The Toeplitz Neural Network."""
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name (--list shows them) or a YAML file.")] = "",
+    changes: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, as training.steps=100.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the run.", show_default="runs/RECIPE")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in that folder.")] = False,
+    list_names: Annotated[bool, typer.Option("--list", help="Print the recipes there are.")] = False,
+) -> None:
+    """Train a model by a recipe. Ctrl-C saves and stops; torchrun and accelerate launch use several processes."""
+    with _one_line_errors():
+        from tnn.experiments.recipe import list_recipes, load_recipe
+
+        if list_names:
+            typer.echo("\n".join(list_recipes()))
+            return
+        if not recipe:
+            raise ValueError(f"give a recipe: {', '.join(list_recipes())}, or a YAML file")
+        loaded = load_recipe(recipe, changes or ())
+        out = out or Path("runs") / loaded.name
+        from tnn.experiments.training import Interrupted
+        from tnn.experiments.training import train as run
+
+        _quiet_transformers()
+        try:
+            run(loaded, out, resume=resume)
+        except Interrupted as stopped:
+            again = shlex.join(["tnn", "train", recipe, *(changes or ()), "--out", str(out), "--resume"])
+            typer.echo(f"{stopped}; go on with: {again}", err=True)
+            raise typer.Exit(130) from None
 
 
 @convert.command()
@@ -182,71 +223,175 @@ class _Clock:
 
 @app.command()
 def evaluate(
-    model: Model,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A text in UTF-8.")],
+    model: Run,
+    text: Text = None,
+    split: Split = "test",
+    length: Annotated[
+        int | None, typer.Option(help="Tokens of a block, which sees no other; by default that of the training.")
+    ] = None,
     stream: Annotated[bool, typer.Option("--stream", help="The text as one, with all context carried along.")] = False,
     chunk: Annotated[
         int, typer.Option(help="With --stream: tokens in work at a time. No effect on the result.")
     ] = 4096,
-    length: Annotated[int, typer.Option(help="Without --stream: tokens of a block, which sees no other.")] = 512,
 ) -> None:
-    """Perplexity of a text."""
+    """Perplexity of a language model, or the scores of one that was fine-tuned on GLUE."""
     with _one_line_errors():
-        from tnn.data.tokenizers import is_byte_tokenizer, load_tokenizer, read_ids
-        from tnn.models.chunks import block_loss, stream_loss
+        from tnn.experiments.evaluation import evaluate as report
 
-        if not file.is_file():
-            raise FileNotFoundError(f"there is no file {file}")
+        _quiet_transformers()
+        typer.echo(report(model, text, split=split, length=length, stream=stream, chunk=chunk))
+
+
+@app.command()
+def extrapolate(
+    model: Run,
+    text: Text = None,
+    split: Split = "test",
+    lengths: Annotated[
+        str, typer.Option(metavar="A,B,...", help="Lengths of blocks.", show_default="the paper's 19, to 14,336")
+    ] = "",
+    max_tokens: Annotated[int | None, typer.Option(help="Read the beginning of the text only.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for the table, its JSON and the figure.", show_default="MODEL")
+    ] = None,
+) -> None:
+    """Perplexity at lengths that the model was not trained on."""
+    with _one_line_errors():
+        from tnn.experiments.evaluation import load_text
+        from tnn.experiments.extrapolation import LENGTHS
+        from tnn.experiments.extrapolation import extrapolate as measure
+
+        chosen = _numbers("lengths", lengths) if lengths else LENGTHS
+        folder = _existing_folder(out or model)
         network = _load_causal(model)
-        tokenizer = load_tokenizer(model, network.config.vocab_size)
-        pieces = _Counted(read_ids(file, tokenizer))
-        if stream:
-            measured = stream_loss(network, pieces, chunk)
-            protocol = f"one text in chunks of {chunk} tokens, each token but the first predicted from all before it"
-        else:
-            measured = block_loss(network, pieces, length)
-            protocol = f"blocks of {length} tokens, each token but a block's first predicted from those before it there"
-        if not is_byte_tokenizer(tokenizer):
-            protocol += "; tokenised line by line"
-        perplexity = math.exp(measured.loss) if measured.loss < 700 else math.inf  # beyond that, exp overflows
-        tokens_a_byte = pieces.tokens / file.stat().st_size
-        typer.echo(f"tokens         {measured.tokens:,} predicted of {pieces.tokens:,}")
-        typer.echo(f"loss           {measured.loss:.4f} nats per token")
-        typer.echo(f"perplexity     {perplexity:.4f} per token")
-        typer.echo(f"bits per byte  {measured.loss / math.log(2) * tokens_a_byte:.4f}")
-        typer.echo(f"protocol       {protocol}")
+        found = load_text(model, network, text, split)
+        eos = found.tokenizer.eos_token_id
+        result = measure(network, found.tokens, chosen, eos, found.length, max_tokens=max_tokens)
+        result.save(folder, name=model.name)
+        typer.echo(result.to_table())
 
 
-class _Counted:
-    """Pieces of a text, handed on one by one, and the number of their tokens."""
+@app.command()
+def show(
+    model: Run,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The picture.", show_default="MODEL/kernels.png")
+    ] = None,
+    length: Annotated[int | None, typer.Option(help="Rows and columns of the matrices.")] = None,
+) -> None:
+    """Draw the Toeplitz matrix and the kernels of each layer."""
+    with _one_line_errors():
+        from transformers import AutoModel
 
-    def __init__(self, pieces: Iterator[Any]):
-        self._pieces = pieces
-        self.tokens = 0
+        from tnn.experiments.figures import draw_model, save_figure
 
-    def __iter__(self) -> Iterator[Any]:
-        for piece in self._pieces:
-            self.tokens += len(piece)
-            yield piece
+        _quiet_transformers()
+        _check_model(model)
+        path = out or model / "kernels.png"
+        _existing_folder(path.parent)
+        save_figure(draw_model(AutoModel.from_pretrained(model).eval(), length), path)
+        typer.echo(path)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for the model and the page.")] = Path("runs/demo"),
+) -> None:
+    """Train a small model on Python's own library, show what it can do, and write a page about it; in some minutes."""
+    with _one_line_errors():
+        from tnn.experiments.demo import demo as run
+        from tnn.experiments.training import Interrupted
+
+        _quiet_transformers()
+        try:
+            run(out, say=typer.echo)
+        except Interrupted as stopped:
+            typer.echo(f"{stopped}; go on with: {shlex.join(['tnn', 'demo', '--out', str(out)])}", err=True)
+            raise typer.Exit(130) from None
+
+
+@app.command()
+def bench(
+    model: Model,
+    contexts: Annotated[str, typer.Option(metavar="A,B,...", help="Tokens before the measured ones.")] = "512,4096",
+    new_tokens: Annotated[int, typer.Option(help="Tokens to measure at each context.")] = 64,
+    tolerance: Annotated[float, typer.Option(help="Of the conversion to a state space.")] = 1e-3,
+) -> None:
+    """Tokens per second of the decoders, on this machine."""
+    with _one_line_errors():
+        from tnn.experiments.speed import decoding_speed, to_table
+
+        chosen = _numbers("contexts", contexts)
+        typer.echo(to_table(decoding_speed(_load_causal(model), chosen, new_tokens, tolerance)))
+
+
+@data.command()
+def prepare(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help=TEXT_HELP)],
+    tokenizer: Annotated[str, typer.Option(help="bytes, a tokenizer.json, or a folder with GPT-2's files.")] = "bytes",
+    mask: Annotated[bool, typer.Option("--mask", help="For a masked language model.")] = False,
+    cache: Annotated[
+        Path | None, typer.Option(help="The folder for the tokens.", show_default="$TNN_CACHE or ~/.cache/toeplitz-nn")
+    ] = None,
+) -> None:
+    """Tokenise a text ahead of training, and count it."""
+    with _one_line_errors():
+        from tnn.data import make_tokenizer, open_corpus, tokenize
+        from tnn.data.tokens import cache_folder
+
+        corpus, made = open_corpus(text), make_tokenizer(tokenizer, mask=mask)
+        for split in corpus.splits():
+            found = tokenize(corpus, split, made, cache_folder(cache))
+            counts = f"{len(found.ids):13,} tokens  {found.words:12,} words  {found.bytes:13,} bytes"
+            typer.echo(f"{split:10}  {counts}")
+
+
+@data.command("tokenizer")
+def make_bpe(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help=TEXT_HELP)],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make.")],
+    size: Annotated[int, typer.Option(help="Tokens of the vocabulary.")] = 8000,
+    mask: Annotated[bool, typer.Option("--mask", help="With a mask token on top, for masked language models.")] = False,
+) -> None:
+    """Train a byte-level BPE tokenizer on the training split of a text."""
+    with _one_line_errors():
+        from tnn.data import open_corpus, train_bpe
+        from tnn.models.saving import check_free, save_whole
+
+        check_free(out)
+        made = train_bpe(open_corpus(text).lines("train"), size, mask=mask)
+        save_whole(made, out)
+        typer.echo(f"{len(made):,} tokens: {out}")
+
+
+def _numbers(name: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name} must be numbers with commas between them, as 512,1024; got {text!r}") from None
+
+
+def _existing_folder(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    return folder
 
 
 def _load_causal(folder: Path) -> Any:
     """A TNNForCausalLM, ready to run."""
-    from transformers import AutoConfig
-
+    from tnn.experiments.evaluation import load_model
     from tnn.models import TNNForCausalLM
 
     _quiet_transformers()
+    model = load_model(folder)
+    if not isinstance(model, TNNForCausalLM):
+        raise ValueError(f"{folder} must hold a causal language model; got a {type(model).__name__}")
+    return model
+
+
+def _check_model(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"there is no model in {folder}: it must be a folder with a config.json")
-    try:
-        config = AutoConfig.from_pretrained(folder)
-    except TypeError as error:
-        raise ValueError(f"{folder / 'config.json'}: {error}") from error
-    found = (config.architectures or ["model of unknown kind"])[0]
-    if found != TNNForCausalLM.__name__:
-        raise ValueError(f"{folder} must hold a causal language model, {TNNForCausalLM.__name__}; got a {found}")
-    return TNNForCausalLM.from_pretrained(folder).eval()
 
 
 def _quiet_transformers() -> None:
@@ -262,6 +407,6 @@ def _one_line_errors() -> Iterator[None]:
     """A user's mistake is one line and exit code 1; anything else is ours, and keeps its traceback."""
     try:
         yield
-    except (ValueError, OSError, pickle.UnpicklingError) as error:
+    except (ValueError, OSError, ArithmeticError, ImportError, pickle.UnpicklingError) as error:
         typer.echo(f"error: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(1) from None

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tnn.models.chunks import block_loss, iterate_hidden_states, iterate_logits, stream_loss
+from tnn.models.chunks import iterate_hidden_states, iterate_logits, stream_loss
 
 LENGTH = 200
 CHUNKS = (1, 3, 64, 65, 1000)
@@ -165,15 +165,6 @@ def test_stream_loss(tiny, ids, changes):
             assert math.exp(found.loss) == pytest.approx(math.exp(expected), rel=1e-5)
 
 
-def test_block_loss(tiny, ids):
-    model = tiny("causal", decay=0.9)
-    blocks = ids[:193].split(64)  # and one token that nothing predicts
-    losses = [F.cross_entropy(one_pass(model, b)[0, :-1], b[1:], reduction="sum").item() for b in blocks[:-1]]
-    found = block_loss(model, ids[:193], 64)
-    assert found.tokens == 3 * 63
-    assert found.loss == pytest.approx(sum(losses) / found.tokens, rel=1e-5)
-
-
 def test_the_loss_of_few_rows_at_a_time(tiny, ids, monkeypatch):
     model = tiny("causal", decay=0.9)
     expected = stream_loss(model, ids)
@@ -219,9 +210,7 @@ def test_losses_refuse(tiny, ids):
     with pytest.raises(ValueError, match="at least 2 tokens"):
         stream_loss(model, ids[:1])
     with pytest.raises(ValueError, match="at least 2 tokens"):
-        block_loss(model, [])
-    with pytest.raises(ValueError, match=r"length must be at least 2.*got 1"):
-        block_loss(model, ids, 1)
+        stream_loss(model, [])
     with pytest.raises(TypeError, match="got TNNForMaskedLM"):
         stream_loss(tiny("masked"), ids)
     with pytest.raises(ValueError, match="cannot run in chunks"):

@@ -1,11 +1,12 @@
-"""Tokenizers: one token a byte, which needs no files; and the ids of a text file, read as it goes."""
+"""Tokenizers: one token a byte, which needs no files; GPT-2's; one learned from a text; and the ids of a text file."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -19,7 +20,8 @@ FILES = (
     "added_tokens.json",
     "chat_template*",
 )
-PIECE = 2**16  # characters tokenised at a time
+GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+UNUSED = 3  # entries that fairseq's dictionary of GPT-2 has besides, so that models of 50,264 tokens fit
 
 
 def byte_tokenizer(mask: bool = False) -> "PreTrainedTokenizerFast":
@@ -35,20 +37,104 @@ def byte_tokenizer(mask: bool = False) -> "PreTrainedTokenizerFast":
     >>> tokenizer.decode([108, 199, 173])
     'hé'
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    return _byte_level([*SPECIAL.values(), *_byte_characters()], [], mask, regex=False)
+
+
+def gpt2_tokenizer(folder: str | Path, mask: bool = False) -> "PreTrainedTokenizerFast":
+    """GPT-2's byte-level BPE from its two files, encoder.json and vocab.bpe or vocab.json and merges.txt.
+
+    GPT-2's id i becomes 4 + i, after `<s>`, `<pad>`, `</s>` and `<unk>`; three unused entries follow, as in fairseq's
+    dictionary: 50,264 in all. With `mask`, `<mask>` is id 50,264.
+
+    >>> from tnn.data.tokenizers import gpt2_tokenizer
+    >>> gpt2_tokenizer("gpt2")("Hello world")["input_ids"]  # doctest: +SKIP
+    [15500, 999]
+    """
+    vocabulary, merges = _gpt2_files(Path(folder))
+    ids = _read_vocabulary(vocabulary)
+    unused = [f"<unused{i}>" for i in range(UNUSED)]
+    try:
+        return _byte_level([*SPECIAL.values(), *ids, *unused], _read_merges(merges), mask)
+    except Exception as error:  # the backend raises no narrower one
+        raise ValueError(f"{merges} does not fit {vocabulary}: {error}") from None
+
+
+def _gpt2_files(folder: Path) -> tuple[Path, Path]:
+    for names in GPT2_FILES:
+        vocabulary, merges = (folder / name for name in names)
+        if vocabulary.is_file() and merges.is_file():
+            return vocabulary, merges
+    raise FileNotFoundError(f"{folder} has neither encoder.json and vocab.bpe nor vocab.json and merges.txt")
+
+
+def _read_vocabulary(path: Path) -> list[str]:
+    try:
+        ids: dict[str, int] = json.loads(path.read_text(encoding="utf-8"))
+        tokens = [token for token, _ in sorted(ids.items(), key=lambda entry: entry[1])]
+    except (ValueError, AttributeError, TypeError):
+        raise ValueError(f"{path} must hold a JSON object of tokens and their ids") from None
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise ValueError(f"{path} must number its {len(ids)} tokens from 0 to {len(ids) - 1}")
+    if missing := set(_byte_characters()).difference(ids):
+        raise ValueError(f"{path} is no byte-level vocabulary: it lacks {len(missing)} of the 256 bytes")
+    return tokens
+
+
+def _read_merges(path: Path) -> list[tuple[str, str]]:
+    lines = path.read_text(encoding="utf-8").split("\n")
+    pairs = (line.partition(" ") for line in lines if line and not line.startswith("#version"))
+    return [(left, right) for left, _, right in pairs]
+
+
+def train_bpe(texts: Iterable[str], vocab_size: int, mask: bool = False) -> "PreTrainedTokenizerFast":
+    """Byte-level BPE learned from texts, as GPT-2's was: `vocab_size` entries, fewer if the texts have no more pairs.
+
+    The texts are lines, whose ends are left out, as they are when a corpus is tokenised. `<mask>` comes on top.
+
+    >>> from tnn.data import train_bpe
+    >>> tokenizer = train_bpe(["the cat", "the hat"], vocab_size=264)
+    >>> len(tokenizer), tokenizer.tokenize("the mat")
+    (264, ['the', 'Ġ', 'm', 'at'])
+    """
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    if vocab_size < BYTE_VOCABULARY:
+        raise ValueError(
+            f"vocab_size must be at least {BYTE_VOCABULARY}, the bytes and special tokens; got {vocab_size}"
+        )
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL.values()),
+        initial_alphabet=_byte_characters(),
+        show_progress=False,
+    )
+    backend.train_from_iterator((text.rstrip("\r\n") for text in texts), trainer)
+    return _wrap(backend, mask)
+
+
+def _byte_level(
+    tokens: list[str], merges: list[tuple[str, str]], mask: bool, regex: bool = True
+) -> "PreTrainedTokenizerFast":
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    backend = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=regex)
+    return _wrap(backend, mask)
+
+
+def _wrap(backend: "Tokenizer", mask: bool) -> "PreTrainedTokenizerFast":
+    from tokenizers import decoders
     from transformers import PreTrainedTokenizerFast
 
-    special = SPECIAL | ({"mask_token": "<mask>"} if mask else {})
-    tokens = [*SPECIAL.values(), *_byte_characters(), *(["<mask>"] if mask else [])]
-    backend = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, [], unk_token="<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         padding_side="left",
         split_special_tokens=not mask,
         clean_up_tokenization_spaces=False,
-        **special,
+        **SPECIAL | ({"mask_token": "<mask>"} if mask else {}),
     )
 
 
@@ -57,6 +143,46 @@ def _byte_characters() -> list[str]:
     visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = [b for b in range(256) if b not in visible]
     return [chr(b) if b in visible else chr(256 + hidden.index(b)) for b in range(256)]
+
+
+def make_tokenizer(spec: str | Path, mask: bool = False) -> "PreTrainedTokenizerFast":
+    """The tokenizer that a recipe names: "bytes", a folder with GPT-2's files, or a saved one.
+
+    A saved one is the folder that `save_pretrained` wrote, or a tokenizer.json, whose special tokens have our names.
+    With `mask` it has a mask token; a saved one must have it already.
+
+    >>> from tnn.data import make_tokenizer
+    >>> len(make_tokenizer("bytes", mask=True))
+    261
+    """
+    path = Path(spec)
+    if str(spec) == "bytes":
+        return byte_tokenizer(mask)
+    if not path.exists():
+        raise FileNotFoundError(f'no tokenizer {spec}: it must be "bytes", a folder or a tokenizer.json')
+    if path.is_dir() and not any((path / name).exists() for name in ("tokenizer.json", "tokenizer_config.json")):
+        return gpt2_tokenizer(path, mask)
+    return _saved_tokenizer(path, mask)
+
+
+def _saved_tokenizer(path: Path, mask: bool) -> "PreTrainedTokenizerFast":
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    folder = path if path.is_dir() else path.parent
+    try:
+        if (folder / "tokenizer_config.json").exists():
+            tokenizer = AutoTokenizer.from_pretrained(folder)
+        else:  # nothing tells which tokens are special, but our names for them
+            tokenizer = PreTrainedTokenizerFast(
+                tokenizer_file=str(folder / "tokenizer.json" if path.is_dir() else path)
+            )
+            names = SPECIAL | {"mask_token": "<mask>"}
+            tokenizer.add_special_tokens({role: t for role, t in names.items() if t in tokenizer.get_vocab()})
+    except Exception as error:  # the backend raises no narrower one
+        raise ValueError(f"{path} holds no tokenizer: {error}") from None
+    if mask and tokenizer.mask_token is None:
+        raise ValueError(f"the tokenizer {path} has no mask token, which masked language models need")
+    return tokenizer
 
 
 def load_tokenizer(folder: Path, vocab_size: int) -> "PreTrainedTokenizerBase":
@@ -88,22 +214,6 @@ def tokenizer_files(folder: Path) -> list[Path]:
     []
     """
     return sorted({path for pattern in FILES for path in folder.glob(pattern) if path.is_file()})
-
-
-def read_ids(path: Path, tokenizer: Any) -> "Iterator[Tensor]":
-    """The ids of a UTF-8 text file, piece by piece: it is never held whole.
-
-    Pieces are lines, except with tokens that are bytes, which can be cut anywhere.
-
-    >>> from pathlib import Path
-    >>> from tnn.data.tokenizers import byte_tokenizer, read_ids
-    >>> for ids in read_ids(Path("war-and-peace.txt"), byte_tokenizer()): ...  # doctest: +SKIP
-    """
-    import torch
-
-    with path.open(encoding="utf-8", newline="") as file:  # line ends as they are
-        for text in iter(lambda: file.read(PIECE), "") if is_byte_tokenizer(tokenizer) else file:
-            yield torch.tensor(tokenizer(text, add_special_tokens=False)["input_ids"], dtype=torch.long)
 
 
 def is_byte_tokenizer(tokenizer: Any) -> bool:

@@ -6,7 +6,7 @@ from tnn._lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from tnn.models.backbone import TNNModel, TNNPreTrainedModel
-    from tnn.models.chunks import block_loss, iterate_hidden_states, iterate_logits, stream_loss
+    from tnn.models.chunks import iterate_hidden_states, iterate_logits, stream_loss
     from tnn.models.configuration import TNNConfig, TNNImageConfig
     from tnn.models.export import DecodingStep, export_step
     from tnn.models.heads import (
@@ -33,7 +33,6 @@ __all__ = [
     "TNNImageModel",
     "TNNModel",
     "TNNPreTrainedModel",
-    "block_loss",
     "convert_reference",
     "export_step",
     "iterate_hidden_states",
@@ -57,7 +56,6 @@ HOMES = {
     "TNNImageModel": "tnn.models.image",
     "TNNModel": "tnn.models.backbone",
     "TNNPreTrainedModel": "tnn.models.backbone",
-    "block_loss": "tnn.models.chunks",
     "convert_reference": "tnn.models.reference",
     "export_step": "tnn.models.export",
     "iterate_hidden_states": "tnn.models.chunks",

@@ -91,21 +91,6 @@ def stream_loss(model: Any, ids: Ids, chunk: int = 4096) -> StreamedLoss:
     return _mean_loss(model, _windows(ids, chunk, after=1), cache)
 
 
-def block_loss(model: Any, ids: Ids, length: int = 512) -> StreamedLoss:
-    """The same in blocks that know nothing of each other: the first token of each is not predicted.
-
-    >>> import torch
-    >>> from tnn import TNNConfig, TNNForCausalLM
-    >>> from tnn.models.chunks import block_loss
-    >>> model = TNNForCausalLM(TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2)).eval()
-    >>> block_loss(model, torch.arange(100), length=64).tokens
-    98
-    """
-    if length < 2:
-        raise ValueError(f"length must be at least 2, for the first token of a block is not predicted; got {length}")
-    return _mean_loss(_checked_causal(model), _windows(ids, length), None)
-
-
 @torch.no_grad()
 def _carry(backbone: TNNModel, ids: Ids, chunk: int) -> Iterator[Tensor]:
     cache, memory = backbone.new_cache(), SteadyMemory()
@@ -132,7 +117,7 @@ def _apply(head: Callable[[Tensor], Tensor], states: Iterator[Tensor]) -> Iterat
 
 
 @torch.no_grad()
-def _mean_loss(model: TNNForCausalLM, windows: Iterator[tuple[int, Tensor]], cache: TNNCache | None) -> StreamedLoss:
+def _mean_loss(model: TNNForCausalLM, windows: Iterator[tuple[int, Tensor]], cache: TNNCache) -> StreamedLoss:
     """Each token of a window but its first is predicted from those before it, and from the cache."""
     total, predicted = 0.0, 0
     memory = SteadyMemory()
@@ -140,7 +125,7 @@ def _mean_loss(model: TNNForCausalLM, windows: Iterator[tuple[int, Tensor]], cac
         if len(tokens) < 2:
             continue
         tokens = tokens.to(model.device)
-        outputs = model.model(tokens[None, :-1], past_key_values=cache, use_cache=cache is not None)
+        outputs = model.model(tokens[None, :-1], past_key_values=cache)
         total += _summed_loss(model, outputs.last_hidden_state[0], tokens[1:])
         predicted += len(tokens) - 1
         memory.check()

@@ -1,11 +1,10 @@
-"""Model folders that are whole or not there."""
+"""Folders of models and tokenizers that are whole or not there."""
 
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-from tnn.models.backbone import TNNPreTrainedModel
+from typing import Any
 
 
 def check_free(out: Path) -> None:
@@ -16,8 +15,8 @@ def check_free(out: Path) -> None:
         raise FileNotFoundError(f"there is no folder {out.parent} to put {out.name} into")
 
 
-def save_whole(model: TNNPreTrainedModel, out: Path, files: Iterable[Path] = ()) -> None:
-    """save_pretrained, with copies of `files` beside it; first under another name, so that `out` is always whole."""
+def save_whole(model: Any, out: Path, files: Iterable[Path] = ()) -> None:
+    """save_pretrained of a model or tokenizer, with copies of `files` beside it; `out` is whole or not there."""
     with TemporaryDirectory(dir=out.parent, prefix=f".{out.name}-") as scratch:
         folder = Path(scratch) / "model"
         model.save_pretrained(folder)

@@ -1,0 +1,176 @@
+"""Training examples cut from a text: blocks for causal and for masked language models, their order, their batches."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import Dataset
+
+from tnn._checks import check_positive
+from tnn.data.tokens import Tokens
+
+SELECTED, MASKED, RANDOM = 0.15, 0.8, 0.1  # of all tokens; of the selected ones
+IGNORED = -100  # the label that no loss counts
+Example = dict[str, Tensor]
+
+
+class CausalBlocks(Dataset[Example]):
+    """A text in blocks of `length` tokens, with no regard to lines; the last may be shorter.
+
+    An example has one token more, in front: the last of the block before, `eos` for the first block. So a model, which
+    shifts the labels itself, predicts each token of the text exactly once.
+
+    >>> import numpy as np
+    >>> from tnn.data import CausalBlocks, Tokens
+    >>> text = Tokens(np.arange(4, 11), np.array([7]), words=1, bytes=7, vocab_size=260)
+    >>> [block["input_ids"].tolist() for block in CausalBlocks(text, length=3, eos=2)]
+    [[2, 4, 5, 6], [6, 7, 8, 9], [9, 10]]
+    """
+
+    def __init__(self, tokens: Tokens, length: int, eos: int) -> None:
+        check_positive("length", length)
+        _check_text(tokens)
+        self.tokens, self.length, self.eos = tokens, length, eos
+
+    def __len__(self) -> int:
+        return -(-len(self.tokens.ids) // self.length)
+
+    def __getitem__(self, index: int) -> Example:
+        _check_index(index, len(self))
+        start = index * self.length
+        before = [self.tokens.ids[start - 1]] if index else [self.eos]
+        block = np.concatenate([before, self.tokens.ids[start : start + self.length]])  # (<= length + 1,)
+        return {"input_ids": torch.from_numpy(block.astype(np.int64))}
+
+
+class MaskedBlocks(Dataset[Example]):
+    """Whole lines packed in blocks of at most `length` tokens, `<s>` in front, with 15% of the tokens to be predicted.
+
+    As many lines follow each other in a block as fit, each with its `</s>`; a line that is longer than a block is cut.
+    Of a block's tokens 15% are selected, rounded up or down at random, at least one. Any can be, as in fairseq: `<s>`
+    and `</s>` too. Of the selected ones 80% become `<mask>`, 10% a random token that is not special, 10% stay. Labels
+    are the selected tokens, -100 elsewhere.
+
+    Which ones depends on `seed` and the index alone, so an evaluation always sees the same; see `draw` for training.
+
+    >>> import numpy as np
+    >>> from tnn.data import MaskedBlocks, Tokens, byte_tokenizer
+    >>> text = Tokens(np.array([100, 101, 2, 102, 2, 103, 2]), np.array([3, 5, 7]), words=6, bytes=7, vocab_size=261)
+    >>> blocks = MaskedBlocks(text, length=6, tokenizer=byte_tokenizer(mask=True), seed=0)
+    >>> [len(block["input_ids"]) for block in blocks]
+    [6, 3]
+    """
+
+    def __init__(self, tokens: Tokens, length: int, tokenizer: Any, seed: int) -> None:
+        if length < 2:
+            raise ValueError(f"length must be at least 2, for <s> and a token; got {length}")
+        if tokenizer.mask_token_id is None:
+            raise ValueError("masked blocks need a tokenizer with a mask token")
+        _check_text(tokens)
+        self.tokens, self.seed = tokens, seed
+        self.bos, self.mask = tokenizer.bos_token_id, tokenizer.mask_token_id
+        self.ordinary = np.setdiff1d(list(tokenizer.get_vocab().values()), tokenizer.all_special_ids)
+        self.ends = _pack(np.asarray(tokens.line_ends), length - 1)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, index: int) -> Example:
+        return self.draw(index, index)
+
+    def draw(self, index: int, number: int) -> Example:
+        """The block masked as the example of that number, so that each epoch masks a block anew."""
+        _check_index(index, len(self))
+        start = self.ends[index - 1] if index else 0
+        ids = np.concatenate([[self.bos], self.tokens.ids[start : self.ends[index]]]).astype(np.int64)
+        generator = np.random.default_rng([self.seed, number])
+        count = max(1, int(SELECTED * len(ids) + generator.random()))
+        places = generator.choice(len(ids), count, replace=False)
+        labels = np.full_like(ids, IGNORED)
+        labels[places] = ids[places]
+        fate = generator.random(count)
+        ids[places[fate < MASKED]] = self.mask
+        changed = places[(fate >= MASKED) & (fate < MASKED + RANDOM)]
+        ids[changed] = generator.choice(self.ordinary, len(changed))
+        return {"input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(labels)}
+
+
+def _pack(line_ends: np.ndarray, capacity: int) -> np.ndarray:
+    """Where blocks of at most `capacity` tokens end: at the last line end that fits, or inside a longer line."""
+    ends, start, last = [], 0, int(line_ends[-1])
+    while start < last:
+        fitting = int(np.searchsorted(line_ends, start + capacity, side="right"))
+        end = int(line_ends[fitting - 1]) if fitting else 0
+        start = end if end > start else start + capacity
+        ends.append(start)
+    return np.array(ends)
+
+
+class Order(Dataset[Any]):
+    """The examples of a training: `count` of them, all of the data set in each epoch, in another order each time.
+
+    The i-th is a function of `seed` and i alone. So a run goes on exactly after an interruption, and does not depend on
+    the number of processes. A data set with a method `draw(index, number)`, like `MaskedBlocks`, is told i as well.
+
+    >>> from tnn.data import Order
+    >>> order = Order("abc", seed=0, count=8)
+    >>> sorted(order[i] for i in range(3)), sorted(order[i] for i in range(3, 6)), len(order)
+    (['a', 'b', 'c'], ['a', 'b', 'c'], 8)
+    """
+
+    def __init__(self, dataset: Any, seed: int, count: int) -> None:
+        check_positive("count", count)
+        if len(dataset) == 0:
+            raise ValueError("there is nothing to train on: the data set is empty")
+        self.dataset, self.seed, self.count = dataset, seed, count
+        self._epoch, self._permutation = -1, np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        _check_index(index, self.count)
+        epoch, place = divmod(index, len(self.dataset))
+        if epoch != self._epoch:
+            self._permutation = np.random.default_rng([self.seed, epoch]).permutation(len(self.dataset))
+            self._epoch = epoch
+        position = int(self._permutation[place])
+        return self.dataset.draw(position, index) if hasattr(self.dataset, "draw") else self.dataset[position]
+
+
+def collate(pad_id: int) -> Callable[[list[Mapping[str, Any]]], Example]:
+    """What makes a batch of examples: ids padded on the right, labels, and an attention mask if anything is padded.
+
+    Labels of examples that have none are their ids. Padding has the label -100.
+
+    >>> import torch
+    >>> from tnn.data import collate
+    >>> collate(pad_id=1)([{"input_ids": torch.tensor([5, 6, 7])}, {"input_ids": torch.tensor([8])}])["labels"].tolist()
+    [[5, 6, 7], [8, -100, -100]]
+    """
+    return partial(_collate, pad_id)
+
+
+def _collate(pad_id: int, examples: list[Mapping[str, Any]]) -> Example:
+    ids = [torch.as_tensor(example["input_ids"]) for example in examples]
+    labels = [torch.as_tensor(example.get("labels", example["input_ids"])) for example in examples]
+    batch = {"input_ids": pad_sequence(ids, batch_first=True, padding_value=pad_id)}  # (batch, length)
+    if len({len(row) for row in ids}) > 1:
+        batch["attention_mask"] = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)
+    if labels[0].ndim == 0:  # one for the whole text
+        return batch | {"labels": torch.stack(labels)}
+    return batch | {"labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED)}
+
+
+def _check_text(tokens: Tokens) -> None:
+    if len(tokens.ids) == 0:
+        raise ValueError("a text without tokens has no blocks")
+
+
+def _check_index(index: int, length: int) -> None:
+    if not 0 <= index < length:
+        raise IndexError(f"index {index} is not one of 0 to {length - 1}")

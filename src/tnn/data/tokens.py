@@ -1,0 +1,217 @@
+"""Texts as ids on disk: tokenised once, memory-mapped ever after."""
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tnn.data.corpus import Corpus
+from tnn.data.tokenizers import SPECIAL, is_byte_tokenizer
+
+VERSION = 1  # of what is written, and of how a text is cut in shards
+SHARD = 2**24  # characters after which the work so far is safe
+BATCH = 2**20  # characters in the hands of the tokenizer at a time
+Encode = Callable[[list[str]], tuple[np.ndarray, np.ndarray]]  # lines -> ids of all, number of ids of each
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """A text as ids; `ids[:line_ends[k]]` are its lines 0 to k.
+
+    `words` counts what stands between white space, and one for each line end, as WikiText's tables do; `bytes` those of
+    the text in UTF-8, line ends included.
+    """
+
+    ids: np.ndarray  # (n,) uint16 or uint32
+    line_ends: np.ndarray  # (lines,) int64
+    words: int
+    bytes: int
+    vocab_size: int
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To another process goes the name of a mapped file, not its contents."""
+        if isinstance(self.ids, np.memmap):
+            return open_tokens, (Path(str(self.ids.filename)).parent,)
+        return Tokens, (self.ids, self.line_ends, self.words, self.bytes, self.vocab_size)
+
+
+def open_tokens(folder: Path) -> Tokens:
+    """What `tokenize` has written into a folder of its cache."""
+    done = _Progress(**json.loads((folder / "progress.json").read_text()))
+    ids = np.memmap(folder / "ids.bin", _dtype(done.vocab_size), "r", shape=(done.ids,))
+    line_ends = np.memmap(folder / "line_ends.bin", np.int64, "r", shape=(done.lines,))
+    return Tokens(ids, line_ends, done.words, done.bytes, done.vocab_size)
+
+
+def cache_folder(given: str | Path | None = None) -> Path:
+    """Where tokens are kept: `given`, or the environment variable TNN_CACHE, or ~/.cache/toeplitz-nn.
+
+    >>> from tnn.data.tokens import cache_folder
+    >>> cache_folder("somewhere").name
+    'somewhere'
+    """
+    return Path(given or os.environ.get("TNN_CACHE") or "~/.cache/toeplitz-nn").expanduser()
+
+
+def tokenize(corpus: Corpus, split: str, tokenizer: Any, cache: str | Path, *, progress: bool = True) -> Tokens:
+    """The ids of a split, from the folder `cache` if this text was tokenised by this tokenizer before.
+
+    With tokens that are bytes, the text as it is. With others the lines without their ends, each followed by `</s>`;
+    empty lines are kept, the spaces around WikiText's lines are not. The names of special tokens in a text are text.
+
+    If it is interrupted, the next call goes on where this one was. Processes that want the same wait for the first.
+
+    >>> import tempfile
+    >>> from tnn.data import byte_tokenizer, open_corpus, tokenize
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     tokens = tokenize(open_corpus("stdlib"), "test", byte_tokenizer(), folder)
+    >>> len(tokens.ids) == tokens.bytes, tokens.vocab_size
+    (True, 260)
+    """
+    from filelock import FileLock
+
+    backend, as_bytes = _plain_backend(tokenizer), is_byte_tokenizer(tokenizer)
+    key = json.dumps([VERSION, corpus.fingerprint(split), backend.to_str(), tokenizer.eos_token_id, as_bytes])
+    folder = Path(cache) / f"{split}-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        encode = _encode_bytes if as_bytes else _line_encoder(backend, tokenizer.eos_token_id, corpus.strip)
+        with FileLock(f"{folder}.lock"), _full_disk(folder.parent):
+            if not folder.exists():
+                _write(folder, _read(corpus, split, progress), encode, len(tokenizer))
+    return open_tokens(folder)
+
+
+@dataclass
+class _Progress:
+    """How far a text is tokenised; what the files hold beyond it is void."""
+
+    vocab_size: int
+    shards: int = 0
+    ids: int = 0
+    lines: int = 0
+    words: int = 0
+    bytes: int = 0
+
+
+def _write(folder: Path, lines: Iterable[str], encode: Encode, vocab_size: int) -> None:
+    """Tokenises into FOLDER.part, which becomes FOLDER when all is done."""
+    part = Path(f"{folder}.part")
+    part.mkdir(exist_ok=True)
+    state = part / "progress.json"
+    done = _Progress(**json.loads(state.read_text())) if state.exists() else _Progress(vocab_size)
+    dtype = _dtype(vocab_size)
+    with (part / "ids.bin").open("ab") as ids_file, (part / "line_ends.bin").open("ab") as ends_file:
+        ids_file.truncate(done.ids * dtype.itemsize)
+        ends_file.truncate(done.lines * 8)
+        for shard, batch in enumerate(_batches(lines, SHARD)):
+            if shard < done.shards:
+                continue
+            ids, counts = encode(batch)
+            ids_file.write(ids.astype(dtype).tobytes())
+            ends_file.write((done.ids + np.cumsum(counts, dtype=np.int64)).tobytes())
+            done = _advance(done, batch, len(ids))
+            for file in (ids_file, ends_file):
+                file.flush()
+                os.fsync(file.fileno())
+            _replace(state, json.dumps(asdict(done)))
+    part.rename(folder)
+
+
+def _advance(done: _Progress, lines: list[str], ids: int) -> _Progress:
+    text = "".join(lines)
+    return _Progress(
+        vocab_size=done.vocab_size,
+        shards=done.shards + 1,
+        ids=done.ids + ids,
+        lines=done.lines + len(lines),
+        words=done.words + len(text.split()) + text.count("\n"),
+        bytes=done.bytes + len(text.encode()),
+    )
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def _dtype(vocab_size: int) -> np.dtype[Any]:
+    return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
+
+
+def _plain_backend(tokenizer: Any) -> Any:
+    """A copy of the tokenizer's engine that takes the names of special tokens for text."""
+    from tokenizers import Tokenizer
+
+    if tokenizer.eos_token_id is None:
+        raise ValueError("a text needs a tokenizer with an end-of-text token, such as </s>")
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.no_padding()
+    backend.no_truncation()
+    backend.encode_special_tokens = True
+    return backend
+
+
+def _line_encoder(backend: Any, eos: int, strip: bool) -> Encode:
+    end, strip_line = np.array([eos]), str.strip if strip else _without_end
+
+    def encode(lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        rows = []
+        for batch in _batches(map(strip_line, lines), BATCH):
+            for encoding in backend.encode_batch_fast(batch, add_special_tokens=False):
+                rows += [np.array(encoding.ids), end]
+        return np.concatenate(rows), np.array([len(row) for row in rows]).reshape(-1, 2).sum(axis=1)
+
+    return encode
+
+
+def _encode_bytes(lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    ids = np.frombuffer("".join(lines).encode(), np.uint8).astype(np.uint16) + len(SPECIAL)
+    return ids, np.array([len(line.encode()) for line in lines])
+
+
+def _without_end(line: str) -> str:
+    return line.removesuffix("\n").removesuffix("\r")
+
+
+def _batches(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Lists of lines, each of `size` characters or the few more that end a line."""
+    batch, held = [], 0
+    for line in lines:
+        batch.append(line)
+        held += len(line)
+        if held >= size:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch
+
+
+def _read(corpus: Corpus, split: str, progress: bool) -> Iterator[str]:
+    """The lines, of which there is at least one."""
+    from tqdm import tqdm
+
+    line = None
+    quiet = None if progress else True  # None: where there is no terminal
+    for line in tqdm(corpus.lines(split), f"tokenizing {split}", unit=" lines", disable=quiet):
+        yield line
+    if line is None:
+        raise ValueError(f"the {split} split of {corpus.name} is empty")
+
+
+@contextmanager
+def _full_disk(cache: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise OSError(errno.ENOSPC, f"no space left for tokens in {cache}; what is done is kept there") from None

@@ -1,0 +1,1 @@
+"""Experiments: recipes, training, evaluation, and the tables and figures that come of them."""

@@ -1,0 +1,82 @@
+"""How fast a causal model reads and writes on this machine."""
+
+from statistics import median
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tnn._checks import check_positive
+
+DECODERS = ("exact", "state-space", "recompute")
+
+
+class Speed(NamedTuple):
+    """Tokens a second of one decoder after a context of so many tokens."""
+
+    decoder: str
+    context: int
+    tokens_per_second: float
+
+
+def decoding_speed(model: Any, contexts: list[int], new_tokens: int = 64, tolerance: float = 1e-3) -> list[Speed]:
+    """Of each decoder at each context, the median over the tokens; a recomputed token takes one pass over the context.
+
+    >>> from tnn import TNNConfig, TNNForCausalLM
+    >>> from tnn.experiments.speed import decoding_speed
+    >>> model = TNNForCausalLM(TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2, decay=0.9)).eval()
+    >>> [speed.decoder for speed in decoding_speed(model, [16], new_tokens=3, tolerance=1e-2)]
+    ['exact', 'state-space', 'recompute']
+    """
+    check_positive("new_tokens", new_tokens)
+    models = {"exact": model, "state-space": model.to_state_space(tolerance), "recompute": model}
+    found = []
+    for context in contexts:
+        check_positive("context", context)
+        ids = torch.randint(4, model.config.vocab_size, (1, context), generator=torch.Generator().manual_seed(0))
+        for decoder, network in models.items():
+            times = _recompute(network, ids) if decoder == "recompute" else _step(network, ids, new_tokens)
+            found.append(Speed(decoder, context, 1 / median(times)))
+    return found
+
+
+@torch.inference_mode()
+def _step(model: Any, ids: Tensor, new_tokens: int) -> list[float]:
+    """Seconds of each new token, after the context has been read."""
+    cache = model(ids, use_cache=True).past_key_values
+    times, token = [], ids[:, -1:]
+    for _ in range(new_tokens):
+        start = perf_counter()
+        token = model(token, past_key_values=cache).logits[:, -1].argmax(-1, keepdim=True)
+        times.append(perf_counter() - start)
+    return times
+
+
+@torch.inference_mode()
+def _recompute(model: Any, ids: Tensor, repeats: int = 3) -> list[float]:
+    times = []
+    for _ in range(repeats):
+        start = perf_counter()
+        model(ids, use_cache=False, logits_to_keep=1)
+        times.append(perf_counter() - start)
+    return times
+
+
+def to_table(speeds: list[Speed]) -> str:
+    """One row a context, one column a decoder.
+
+    >>> from tnn.experiments.speed import Speed, to_table
+    >>> print(to_table([Speed("exact", 512, 123.4), Speed("recompute", 512, 5.67)]))
+    context  exact  recompute
+        512  123.4        5.7
+    """
+    names = list(dict.fromkeys(speed.decoder for speed in speeds))
+    rows = {context: {} for context in dict.fromkeys(speed.context for speed in speeds)}  # type: dict[int, dict[str, float]]
+    for speed in speeds:
+        rows[speed.context][speed.decoder] = speed.tokens_per_second
+    lines = ["context  " + "  ".join(names)]
+    for context, values in rows.items():
+        cells = (f"{values[name]:{len(name)}.1f}" for name in names)
+        lines.append(f"{context:7,}  " + "  ".join(cells))
+    return "\n".join(lines)

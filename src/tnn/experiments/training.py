@@ -1,0 +1,181 @@
+"""Training by a recipe: from its first step, or from the last whole checkpoint of a run that was stopped."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from accelerate import PartialState
+from transformers import set_seed
+
+from tnn.data.blocks import Order
+from tnn.data.glue import GLUE
+from tnn.experiments import runs
+from tnn.experiments.processes import main_process_first, meet
+from tnn.experiments.recipe import GlueRecipe, Recipe
+from tnn.experiments.settings import describe
+from tnn.experiments.tasks import Task, glue_task, text_task
+from tnn.experiments.trainer import Interruption, RecipeTrainer, callbacks, training_arguments
+
+TIMES = ("_runtime", "_per_second", "epoch")
+SCORES = "scores.json"
+Measured = dict[str, float]
+
+
+class Interrupted(Exception):
+    """Stopped on demand; a checkpoint of the last step is there."""
+
+
+def train(recipe: Recipe, out: Path, *, resume: bool = False, say: Callable[[str], None] = print) -> Measured:
+    """Run a recipe and leave the model in `out`, for from_pretrained. -> what was measured of it.
+
+    `say` gets the settings before the first step; several processes have one voice.
+
+    >>> from pathlib import Path
+    >>> from tnn.experiments.recipe import load_recipe
+    >>> from tnn.experiments.training import train
+    >>> train(load_recipe("mini-alm"), Path("runs/mini-alm"))  # doctest: +SKIP
+    {'eval_loss': 1.1...}
+    """
+    meet(recipe.training)
+    with main_process_first():
+        if PartialState().is_main_process:
+            runs.begin(out, recipe, resume)
+    if not PartialState().is_main_process:
+        say = _nothing
+    if isinstance(recipe, GlueRecipe):
+        return _fine_tune(recipe, out, say)
+    if runs.is_finished(out):
+        say(f"{out} is finished already")
+        return runs.load_measured(out)
+    with main_process_first():
+        task = text_task(recipe)
+    measured = _run(task, recipe, out, say)
+    say(f"validation loss {measured['eval_loss']:.4f}; the model is in {out}")
+    return measured
+
+
+def _nothing(text: str) -> None:
+    pass
+
+
+def _run(task: Task, recipe: Recipe, out: Path, say: Callable[[str], None]) -> Measured:
+    """One training, from where it stands."""
+    training = recipe.training
+    set_seed(training.seed)
+    model = task.make_model()
+    say(describe(recipe, model, len(task.tokenizer)))
+    steps = training.steps or math.ceil(len(task.train) * (training.epochs or 1) / training.batch_size)  # type: ignore[arg-type]
+    interruption, log = Interruption(), runs.Log(out)
+    trainer = RecipeTrainer(
+        training,
+        model=model,
+        args=training_arguments(training, steps, str(out / runs.CHECKPOINTS), task.metric),
+        train_dataset=Order(task.train, training.seed, steps * training.batch_size),
+        eval_dataset=task.validation,
+        data_collator=task.collate,
+        compute_metrics=task.metrics,
+        callbacks=[*callbacks(training, log, training.batch_size * recipe.data.length), interruption],
+    )
+    checkpoint = _go_on_from(out, log)
+    try:
+        with interruption.listening():
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    except ArithmeticError as error:
+        raise ArithmeticError(f"{error}; {_last_good(out)}") from None
+    if interruption.stopping:
+        raise Interrupted(f"stopped after step {trainer.state.global_step} of {steps}")
+    measured = _evaluate(trainer, task)
+    trainer.save_model(str(out / runs.SCRATCH))  # all processes take part
+    if PartialState().is_main_process:
+        runs.finish(out, task.tokenizer, measured)
+    PartialState().wait_for_everyone()
+    return measured
+
+
+def _evaluate(trainer: RecipeTrainer, task: Task) -> Measured:
+    """Of the final weights, on each set that the task has for it."""
+    measured: Measured = {}
+    for name, dataset in task.evaluations.items():
+        found = _just_evaluated(trainer, name) or trainer.evaluate(dataset, metric_key_prefix=name)
+        measured |= {key: value for key, value in found.items() if not key.endswith(TIMES)}
+    return measured | {f"majority_{key}": value for key, value in task.to_beat.items()}
+
+
+def _just_evaluated(trainer: RecipeTrainer, name: str) -> Measured | None:
+    """The last step's evaluation, if there was one, of these weights."""
+    last = [entry for entry in trainer.state.log_history if entry["step"] == trainer.state.global_step]
+    found = [entry for entry in last if f"{name}_loss" in entry]
+    if not found or trainer.args.load_best_model_at_end:
+        return None
+    return {key: value for key, value in found[-1].items() if key != "step"}
+
+
+def _go_on_from(out: Path, log: runs.Log) -> Path | None:
+    checkpoint = None
+    with main_process_first():
+        checkpoint = runs.last_checkpoint(out)
+    if PartialState().is_main_process:
+        log.cut(0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]))
+    return checkpoint
+
+
+def _last_good(out: Path) -> str:
+    checkpoint = runs.last_checkpoint(out)
+    if checkpoint is None:
+        return "there is no checkpoint before it; try a lower learning rate or clipping"
+    return f"{checkpoint} is the last good checkpoint; try a lower learning rate or clipping"
+
+
+def _fine_tune(recipe: GlueRecipe, out: Path, say: Callable[[str], None]) -> Measured:
+    """Each task with each learning rate; the best on the validation set is the result of a task."""
+    scores: dict[str, Measured] = {}
+    for name in recipe.data.tasks:
+        tried = [_fine_tune_once(recipe, name, rate, out, say) for rate in _rates(recipe)]
+        scores[name] = max(tried, key=lambda measured: measured["score"])
+        if PartialState().is_main_process:
+            runs.write_text(out / SCORES, json.dumps(scores, indent=2))
+    say(score_table(scores))
+    return {name: measured["score"] for name, measured in scores.items()}
+
+
+def score_table(scores: dict[str, Measured]) -> str:
+    """One metric of a task a line, with what the most frequent class would give.
+
+    >>> from tnn.experiments.training import score_table
+    >>> measured = {"learning_rate": 1e-4, "eval_accuracy": 0.81, "majority_accuracy": 0.51}
+    >>> print(score_table({"sst2": measured}))
+    task  metric     score  majority  learning rate
+    sst2  accuracy  0.8100    0.5100         0.0001
+    """
+    lines = ["task  metric     score  majority  learning rate"]
+    for name, measured in scores.items():
+        for metric in GLUE[name].metrics:
+            score, majority = measured[f"eval_{metric}"], measured[f"majority_{metric}"]
+            lines.append(f"{name:4}  {metric:8}  {score:.4f}    {majority:.4f}  {measured['learning_rate']:13g}")
+    return "\n".join(lines)
+
+
+def _rates(recipe: GlueRecipe) -> tuple[float, ...]:
+    return recipe.learning_rates or (recipe.training.learning_rate,)
+
+
+def _fine_tune_once(recipe: GlueRecipe, name: str, rate: float, out: Path, say: Callable[[str], None]) -> Measured:
+    """In a folder of its own; one that is finished stays as it is."""
+    folder = out / name / f"lr-{rate:g}" if recipe.learning_rates else out / name
+    single = _single(recipe, name, rate)
+    if not runs.is_finished(folder):
+        with main_process_first():
+            if PartialState().is_main_process:
+                runs.begin(folder, single, resume=(folder / runs.RECIPE).exists())
+            task = glue_task(single)
+        _run(task, single, folder, say)
+    measured = runs.load_measured(folder)
+    return {"score": measured[f"eval_{GLUE[name].metrics[0]}"], "learning_rate": rate, **measured}
+
+
+def _single(recipe: GlueRecipe, name: str, rate: float) -> GlueRecipe:
+    """The recipe of one task and one learning rate."""
+    training = recipe.training.model_copy(update={"learning_rate": rate})
+    data = recipe.data.model_copy(update={"tasks": (name,)})
+    return recipe.model_copy(update={"training": training, "data": data, "learning_rates": ()})

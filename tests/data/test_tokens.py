@@ -1,0 +1,234 @@
+"""Ids on disk: what they are, that they are made once, and that nothing half-done is ever used."""
+
+import errno
+import multiprocessing
+import pickle
+
+import numpy as np
+import pytest
+
+from tnn.data import byte_tokenizer, make_tokenizer, open_corpus, tokenize, train_bpe
+from tnn.data import tokens as module
+from tnn.data.corpus import Corpus
+from tnn.data.tokens import Tokens
+
+TEXT = "the cat\n\nsat <s> on\r\nthe </s> <mask> <pad> € mat"
+LINES = ["the cat", "", "sat <s> on", "the </s> <mask> <pad> € mat"]
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    (tmp_path / "text").write_bytes(TEXT.encode())
+    return open_corpus("stdlib", train=tmp_path / "text")
+
+
+@pytest.fixture
+def small_shards(monkeypatch):
+    monkeypatch.setattr(module, "SHARD", 8)  # the text has three
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """The shards that were given to the tokenizer."""
+    shards = []
+    original = module._encode_bytes
+    monkeypatch.setattr(module, "_encode_bytes", lambda lines: shards.append("".join(lines)) or original(lines))
+    return shards
+
+
+def test_bytes_are_the_text_as_it_is(tmp_path, corpus):
+    tokens = tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
+    assert tokens.ids.dtype == np.uint16
+    assert bytes((tokens.ids - 4).astype(np.uint8)) == TEXT.encode()
+    assert tokens.line_ends.tolist() == [8, 9, 21, len(TEXT.encode())]
+    assert (tokens.words, tokens.bytes, tokens.vocab_size) == (2 + 3 + 6 + 3, len(TEXT.encode()), 260)
+    assert isinstance(tokens.ids, np.memmap)
+    with pytest.raises(ValueError, match="read-only"):
+        tokens.ids[0] = 5
+
+
+@pytest.mark.parametrize(("kind", "mask"), [("bytes", True), ("bpe", False), ("bpe", True)])
+def test_lines_with_their_end_and_no_special_token_from_text(tmp_path, corpus, kind, mask):
+    tokenizer = byte_tokenizer(mask) if kind == "bytes" else train_bpe(LINES, 280, mask)
+    before = tokenizer("<s>")["input_ids"]
+    tokens = tokenize(corpus, "train", tokenizer, tmp_path / "cache")
+    lines = [ids.tolist() for ids in np.split(tokens.ids, tokens.line_ends[:-1])]
+    assert [line[-1] for line in lines] == [2] * 4
+    assert all(id_ >= 4 and id_ != tokenizer.mask_token_id for line in lines for id_ in line[:-1])
+    assert [tokenizer.decode(line[:-1]) for line in lines] == LINES
+    assert tokens.line_ends[-1] == len(tokens.ids)
+    assert (tokens.words, tokens.bytes, tokens.vocab_size) == (14, len(TEXT.encode()), len(tokenizer))
+    assert tokenizer("<s>")["input_ids"] == before  # the tokenizer itself is left as it was
+
+
+def test_many_small_batches_are_one_text(tmp_path, corpus, monkeypatch):
+    tokenizer = train_bpe(LINES, 280)
+    whole = tokenize(corpus, "train", tokenizer, tmp_path / "whole")
+    monkeypatch.setattr(module, "SHARD", 10)
+    monkeypatch.setattr(module, "BATCH", 3)
+    parts = tokenize(corpus, "train", tokenizer, tmp_path / "parts")
+    assert parts.ids.tolist() == whole.ids.tolist()
+    assert parts.line_ends.tolist() == whole.line_ends.tolist()
+    assert (parts.words, parts.bytes) == (whole.words, whole.bytes)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"), [("wiki.train.raw", ["= A =", "", "b"]), ("train.txt", [" = A = ", " ", "  b"])]
+)
+def test_only_wikitext_is_stripped(tmp_path, name, lines):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / name).write_text(" = A = \n \n  b\n")
+    tokenizer = train_bpe(["a"], 260)
+    tokens = tokenize(open_corpus(str(tmp_path / "texts")), "train", tokenizer, tmp_path / "cache")
+    assert tokenizer.decode(tokens.ids) == "".join(f"{line}</s>" for line in lines)
+    assert (tokens.words, tokens.bytes) == (4 + 3, 14)
+
+
+def test_a_large_vocabulary_has_wide_ids():
+    assert module._dtype(2**16) == np.uint16
+    assert module._dtype(2**16 + 1) == np.uint32
+
+
+def test_settings_of_the_tokenizer_change_nothing(tmp_path, corpus):
+    tokenizer = train_bpe(LINES, 280)
+    first = tokenize(corpus, "train", tokenizer, tmp_path / "cache")
+    tokenizer(["a", "b c"], padding="max_length", truncation=True, max_length=3)  # leaves traces in the backend
+    again = tokenize(corpus, "train", tokenizer, tmp_path / "cache")
+    assert again.ids.filename == first.ids.filename
+
+
+def test_the_second_time_nothing_is_read(tmp_path, corpus, monkeypatch):
+    first = tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
+    monkeypatch.setattr(Corpus, "lines", None)
+    second = tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
+    assert second.ids.tolist() == first.ids.tolist()
+
+
+def test_a_saved_tokenizer_finds_the_same_tokens(tmp_path, corpus):
+    tokenizer = train_bpe(LINES, 280, mask=True)
+    tokenizer.save_pretrained(tmp_path / "saved")
+    first = tokenize(corpus, "train", tokenizer, tmp_path / "cache")
+    second = tokenize(corpus, "train", make_tokenizer(tmp_path / "saved"), tmp_path / "cache")
+    assert second.ids.filename == first.ids.filename
+
+
+def test_another_text_or_tokenizer_has_other_tokens(tmp_path, corpus):
+    first = tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
+    lines = tokenize(corpus, "train", byte_tokenizer(mask=True), tmp_path / "cache")
+    assert lines.ids.tolist() != first.ids.tolist()
+    unsplit = byte_tokenizer()
+    unsplit.split_special_tokens = False  # no longer the tokenizer of bytes
+    assert tokenize(corpus, "train", unsplit, tmp_path / "cache").ids.tolist() == lines.ids.tolist()
+    (tmp_path / "text").write_text("changed")
+    changed = tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
+    assert (changed.ids - 4).tolist() == list(b"changed")
+    assert bytes((first.ids - 4).astype(np.uint8)) == TEXT.encode()  # whoever uses the old ones goes on
+
+
+def test_goes_on_after_an_interruption(tmp_path, corpus, small_shards, encoded, monkeypatch):
+    cache = tmp_path / "cache"
+    original = module._replace
+    finished = []
+
+    def interrupt(path, text):
+        if finished:
+            raise KeyboardInterrupt  # ids of the second shard are written, but not that it is done
+        original(path, text)
+        finished.append(path)
+
+    monkeypatch.setattr(module, "_replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tokenize(corpus, "train", byte_tokenizer(), cache)
+    assert len(encoded) == 2
+    assert [path.suffix for path in cache.iterdir() if path.is_dir()] == [".part"]
+    monkeypatch.setattr(module, "_replace", original)
+    encoded.clear()
+    tokens = tokenize(corpus, "train", byte_tokenizer(), cache)
+    assert encoded == ["\nsat <s> on\r\n", LINES[-1]]
+    assert bytes((tokens.ids - 4).astype(np.uint8)) == TEXT.encode()
+    assert tokens.line_ends.tolist() == [8, 9, 21, len(TEXT.encode())]
+    assert (tokens.words, tokens.bytes) == (14, len(TEXT.encode()))
+    assert [path.suffix for path in cache.iterdir() if path.is_dir()] == [""]
+
+
+def test_a_full_disk(tmp_path, corpus, small_shards, encoded, monkeypatch):
+    calls = []
+
+    def fsync(_):
+        calls.append(1)
+        if len(calls) > 4:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module.os, "fsync", fsync)
+    with pytest.raises(OSError, match=r"no space left for tokens in .*cache; what is done is kept there"):
+        tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "SHARD", 8)
+    assert tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache").bytes == len(TEXT.encode())
+
+
+def _tokenize_and_report(folder, start, queue):
+    corpus = open_corpus("stdlib", train=folder / "text")
+    start.wait()
+    tokens = tokenize(corpus, "train", byte_tokenizer(), folder / "cache", progress=False)
+    queue.put((int(tokens.ids.astype(np.int64).sum()), tokens.bytes, str(tokens.ids.filename)))
+
+
+def test_two_processes_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SHARD", 1000)  # the children, being forked, have it as well
+    data = bytes(97 + i * i % 23 if i % 50 else 10 for i in range(100_000))
+    (tmp_path / "text").write_bytes(data)
+    context = multiprocessing.get_context("fork")
+    start, queue = context.Barrier(2), context.Queue()
+    processes = [context.Process(target=_tokenize_and_report, args=(tmp_path, start, queue)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    reports = [queue.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join(timeout=60)
+    assert reports[0] == reports[1]
+    assert reports[0][:2] == (sum(data) + 4 * len(data), len(data))
+
+
+def test_to_another_process_goes_the_name(tmp_path):
+    (tmp_path / "text").write_bytes(b"a" * 100_000)
+    tokens = tokenize(open_corpus("stdlib", train=tmp_path / "text"), "train", byte_tokenizer(), tmp_path / "cache")
+    pickled = pickle.dumps(tokens)
+    assert len(pickled) < 1000
+    assert pickle.loads(pickled).ids.tolist() == tokens.ids.tolist()
+    held = Tokens(np.array([5, 6]), np.array([2]), words=1, bytes=2, vocab_size=260)
+    assert pickle.loads(pickle.dumps(held)).ids.tolist() == [5, 6]
+
+
+def test_empty_texts(tmp_path):
+    (tmp_path / "text").write_text("")
+    corpus = open_corpus("stdlib", train=tmp_path / "text")
+    for tokenizer in (byte_tokenizer(), byte_tokenizer(mask=True)):
+        with pytest.raises(ValueError, match="the train split of stdlib is empty"):
+            tokenize(corpus, "train", tokenizer, tmp_path / "cache")
+    (tmp_path / "text").write_text("five.")
+    with pytest.raises(ValueError, match=r"the validation split of .*text is empty"):
+        tokenize(open_corpus(str(tmp_path / "text")), "validation", byte_tokenizer(), tmp_path / "cache")
+
+
+def test_a_split_that_is_not_there(tmp_path):
+    (tmp_path / "train.txt").write_text("a")
+    with pytest.raises(ValueError, match="has no test split; it has train"):
+        tokenize(open_corpus(str(tmp_path)), "test", byte_tokenizer(), tmp_path / "cache")
+
+
+def test_a_tokenizer_without_an_end(tmp_path, corpus):
+    tokenizer = train_bpe(LINES, 280)
+    tokenizer.eos_token = None
+    with pytest.raises(ValueError, match="an end-of-text token"):
+        tokenize(corpus, "train", tokenizer, tmp_path / "cache")
+
+
+def test_progress_only_on_a_terminal(tmp_path, corpus, capsys, monkeypatch):
+    tokenize(corpus, "train", byte_tokenizer(), tmp_path / "quiet")
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    tokenize(corpus, "train", byte_tokenizer(), tmp_path / "told")
+    assert "tokenizing train" in capsys.readouterr().err
+    tokenize(corpus, "train", byte_tokenizer(), tmp_path / "silent", progress=False)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,95 @@
+import random
+
+import pytest
+import torch
+import yaml
+
+from tnn.experiments.recipe import parse_recipe
+
+WORDS = [
+    "a",
+    "toeplitz",
+    "matrix",
+    "has",
+    "the",
+    "same",
+    "entry",
+    "along",
+    "each",
+    "of",
+    "its",
+    "diagonals",
+    "so",
+    "few",
+    "numbers",
+    "say",
+    "all",
+    "of",
+    "it",
+]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Tiny models: a second thread only costs."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A folder with train, validation and test texts of a few thousand bytes."""
+    generator = random.Random(0)
+    (tmp_path / "corpus").mkdir()
+    for split, lines in (("train", 120), ("valid", 20), ("test", 20)):
+        text = "".join(" ".join(generator.choices(WORDS, k=8)) + "\n" for _ in range(lines))
+        (tmp_path / "corpus" / f"{split}.txt").write_text(text)
+    return tmp_path / "corpus"
+
+
+@pytest.fixture
+def values(tmp_path, corpus):
+    """Makes the plain values of a tiny recipe; keywords go to its training."""
+
+    def make(task="causal-lm", model=(), data=(), **training):
+        preset = "mini-alm" if task == "causal-lm" else "mini-blm"
+        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "rpe_size": 8, "decay": 0.9}
+        return {
+            "name": "tiny",
+            "task": task,
+            "model": {"preset": preset, **sizes, **dict(model)},
+            "data": {"corpus": str(corpus), "length": 32, "cache": str(tmp_path / "cache"), **dict(data)},
+            "training": {
+                "steps": 12,
+                "batch_size": 4,
+                "learning_rate": 0.01,
+                "schedule": "cosine",
+                "warmup_steps": 2,
+                "weight_decay": 0.1,
+                "clip": 1.0,
+                "log_every": 1,
+                "save_every": 5,
+                **training,
+            },
+        }
+
+    return make
+
+
+@pytest.fixture
+def recipe(values):
+    return lambda *positional, **keywords: parse_recipe(values(*positional, **keywords))
+
+
+@pytest.fixture
+def recipe_file(values, tmp_path):
+    """The same as a file, for the command line."""
+
+    def make(*positional, **keywords):
+        path = tmp_path / "tiny.yaml"
+        path.write_text(yaml.safe_dump(values(*positional, **keywords)))
+        return path
+
+    return make

@@ -1,0 +1,128 @@
+"""README and documents: every example in Python and every command is run, the trainings at a small size.
+
+Commands run in one folder and in the order in which a reader meets them, for later ones use what earlier ones made.
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tnn.cli import app
+from tnn.data.tokenizers import _byte_characters
+
+ROOT = Path(__file__).parent.parent
+FORM = "model-card.md"  # to be filled in
+DOCUMENTS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md") if path.name != FORM)]
+ORDER = ["docs/training.md", "docs/data.md", "docs/evaluation.md", "docs/generation.md", "docs/models.md", "README.md"]
+ELSEWHERE = {  # what other tests run
+    "make": "continuous integration runs make test; test_demo runs what make demo runs",
+    "pip": "test_package installs",
+    "torchrun": "test_distributed launches",
+    "accelerate": "test_distributed launches",
+}
+TINY = ["training.log_every=1", "training.evaluate_every=2", "training.save_every=2", "training.batch_size=4"]
+TINY_MODEL = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.rpe_size=8", "model.decay=0.9"]
+TINY_STEPS = ["training.steps=2", "training.warmup_steps=1", "training.micro_batch_size=2", "data.length=64"]
+
+
+def blocks(document, language):
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+
+
+def commands(document):
+    lines = "\n".join(blocks(document, "sh")).replace("\\\n", " ").splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+@pytest.mark.parametrize("document", [document for document in DOCUMENTS if blocks(document, "python")])
+def test_python(document, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile("\n".join(blocks(document, "python")), document, "exec"), {"__name__": "document"})
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A folder with small data under the names that the documents use."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TNN_CACHE", str(tmp_path / "cache"))
+    line = " the diagonal of a matrix , and all the lines beside it , say everything . \n"
+    for folder, kind in (("wikitext-2", "tokens"), ("wikitext-103", "raw")):
+        Path(folder).mkdir()
+        for split, count in (("train", 100), ("valid", 20), ("test", 100)):
+            Path(folder, f"wiki.{split}.{kind}").write_text(line * count)
+    Path("letter.txt").write_text(line)
+    Path("gpt2-bpe").mkdir()
+    tokens = ", ".join(f'"{_escape(c)}": {i}' for i, c in enumerate(_byte_characters()))
+    Path("gpt2-bpe", "encoder.json").write_text(f'{{{tokens}, "<|endoftext|>": 256}}', encoding="utf-8")
+    Path("gpt2-bpe", "vocab.bpe").write_text("#version: 0.2\n")
+    rows = [(f"sentence number {i}", i % 2) for i in range(8)]
+    columns = {
+        "CoLA": ("", "x\t{1}\t\t{0}\n"),
+        "SST-2": ("sentence\tlabel\n", "{0}\t{1}\n"),
+        "MRPC": ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n", "{1}\t1\t2\t{0}\t{0}\n"),
+    }
+    for folder, (header, row) in columns.items():
+        Path("glue", folder).mkdir(parents=True)
+        for split in ("train", "dev"):
+            Path("glue", folder, f"{split}.tsv").write_text(header + "".join(row.format(*r) for r in rows))
+    Path("my-recipe.yaml").write_text(blocks("docs/training.md", "yaml")[0])
+    torch.save({"model": _checkpoint()}, "checkpoint_best.pt")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield tmp_path
+    torch.set_num_threads(threads)
+
+
+def _escape(character):
+    return {'"': '\\"', "\\": "\\\\"}.get(character, character)
+
+
+def _checkpoint():
+    """As fairseq would have saved a causal model of one layer."""
+    layer = {"self_attn.gtu.u_proj": (16, 8), "self_attn.gtu.v_proj": (16, 8), "self_attn.gtu.o": (8, 16)}
+    layer |= {"self_attn.gtu.toep.rpe.pos_proj": (4, 1), "self_attn.gtu.toep.rpe.out.2": (16, 4)}
+    layer |= {"self_attn.gtu.toep.rpe.layers.0.2": (4, 4), "glu.l1": (8, 8), "glu.l2": (8, 8), "glu.l3": (8, 8)}
+    state = {"decoder.embed_tokens.weight": torch.randn(30, 8), "decoder.output_projection.weight": torch.randn(30, 8)}
+    state |= {"decoder.layer_norm.weight": torch.ones(8), "decoder.layer_norm.bias": torch.zeros(8)}
+    for name, (rows, columns) in layer.items():
+        state[f"decoder.layers.0.{name}.weight"] = torch.randn(rows, columns)
+        state[f"decoder.layers.0.{name}.bias"] = torch.randn(rows)
+    return state | {"decoder.layers.0.self_attn.gtu.toep.gamma": torch.full((1, 1, 16), 0.95)}
+
+
+def shrunk(words):
+    """The same command, with a small model and few steps where it trains."""
+    if words[1] != "train" or "--list" in words:
+        return words
+    fine_tuning = "glue" in words[2]
+    changes = [*TINY, "training.epochs=1"] if fine_tuning else [*TINY, *TINY_MODEL, *TINY_STEPS]
+    last = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
+    return [*words[:last], *changes, *words[last:]]
+
+
+def test_commands(home):
+    assert set(ORDER) >= {document for document in DOCUMENTS if any(words[0] == "tnn" for words in commands(document))}
+    for document in ORDER:
+        for words in commands(document):
+            if words[0] in ELSEWHERE:
+                continue
+            assert words[0] == "tnn", f"{document}: nothing runs {shlex.join(words)}"
+            done = CliRunner().invoke(app, shrunk(words)[1:])
+            assert done.exit_code == 0, f"{document}: {shlex.join(shrunk(words))}: {done.output} {done.exception}"
+    assert {path.name for path in (home / "runs").iterdir()} >= {
+        "mini-alm",
+        "wikitext103-alm",
+        "glue-cola",
+        "mini-glue",
+    }
+
+
+def test_links_lead_somewhere():
+    for document in DOCUMENTS:
+        text = (ROOT / document).read_text()
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", text):
+            assert ((ROOT / document).parent / target).exists(), f"{document} points to {target}"
