@@ -1,5 +1,6 @@
 """The command line: `tnn`, or `python -m tnn`. A command imports what it needs when it runs: help must come at once."""
 
+import os
 import pickle
 import shlex
 from collections.abc import Iterator
@@ -75,7 +76,9 @@ def train(
             run(loaded, out, resume=resume)
         except Interrupted as stopped:
             again = shlex.join(["tnn", "train", recipe, *(changes or ()), "--out", str(out), "--resume"])
-            typer.echo(f"{stopped}; go on with: {again}", err=True)
+            launched = int(os.environ.get("WORLD_SIZE", 1)) > 1
+            if os.environ.get("RANK", "0") == "0":  # one voice for all processes
+                typer.echo(f"{stopped}; go on with: {'the same and --resume' if launched else again}", err=True)
             raise typer.Exit(130) from None
 
 

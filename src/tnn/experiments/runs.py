@@ -67,13 +67,19 @@ def _read_yaml(path: Path) -> dict[str, Any]:
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole one. What was not written to its end is removed."""
-    found = sorted((folder / CHECKPOINTS).glob("checkpoint-*"), key=_step, reverse=True)
-    for path in found:
-        if _is_whole(path):
-            return path
-        shutil.rmtree(path)
-    return None
+    """The newest whole one."""
+    return next((path for path in _checkpoints(folder) if _is_whole(path)), None)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Checkpoints that were not written to their end."""
+    for path in _checkpoints(folder):
+        if not _is_whole(path):
+            shutil.rmtree(path)
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return sorted((folder / CHECKPOINTS).glob("checkpoint-*"), key=_step, reverse=True)
 
 
 def _step(checkpoint: Path) -> int:

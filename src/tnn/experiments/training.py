@@ -112,11 +112,12 @@ def _just_evaluated(trainer: RecipeTrainer, name: str) -> Measured | None:
 
 
 def _go_on_from(out: Path, log: runs.Log) -> Path | None:
-    checkpoint = None
+    """The last whole checkpoint; what came after it is forgotten."""
+    checkpoint = runs.last_checkpoint(out)
     with main_process_first():
-        checkpoint = runs.last_checkpoint(out)
-    if PartialState().is_main_process:
-        log.cut(0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]))
+        if PartialState().is_main_process:
+            runs.remove_unfinished(out)
+            log.cut(0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]))
     return checkpoint
 
 
