@@ -1,4 +1,5 @@
 # On a fresh machine with Python 3.11 and a C++ compiler. Each target makes .venv if it is missing.
+#   make demo       train a small language model, and show on a page what it can do (within five minutes on two cores)
 #   make test       lint, then every test
 #   make lint       ruff and mypy
 #   make sanitize   the native kernel's tests under the address and undefined-behaviour sanitizers (GCC, CMake)
@@ -6,7 +7,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: test lint sanitize clean
+.PHONY: demo test lint sanitize clean
 
 test: lint
 	$(BIN)/python -m pytest
@@ -15,6 +16,9 @@ lint: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+demo: .venv/ready
+	$(BIN)/python -m tnn demo --out build/demo
 
 SANITIZED := build/sanitize/libtoeplitz.so
 RUNTIMES := $$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)

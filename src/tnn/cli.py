@@ -21,7 +21,9 @@ TEXT_HELP = "A text file, a folder of them, stdlib, or hf:NAME; see docs/data.md
 Text = Annotated[
     str | None, typer.Argument(metavar="[TEXT]", help=TEXT_HELP, show_default="what the model was trained on")
 ]
-Split = Annotated[str, typer.Option(help="train, validation or test; a single file is taken whole.")]
+Split = Annotated[
+    Literal["train", "validation", "test"], typer.Option(help="The part of the text; a single file is taken whole.")
+]
 Decoder = Literal["exact", "state-space", "recompute"]
 data = typer.Typer(no_args_is_help=True)
 app.add_typer(data, name="data", help="Tokenise texts, train tokenizers.")
@@ -152,7 +154,7 @@ def generate(
         sampling = _sampling(temperature, top_k)
         network = _load_causal(model)
         tokenizer = load_tokenizer(model, network.config.vocab_size)
-        ids = torch.tensor([_encode_prompt(tokenizer, prompt)])
+        ids = torch.tensor([_encode_prompt(tokenizer, prompt)], device=network.device)
         network = _with_decoder(network, decoder, tolerance)
         clock = _Clock(TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True))
         torch.manual_seed(seed)
@@ -254,6 +256,9 @@ def extrapolate(
         str, typer.Option(metavar="A,B,...", help="Lengths of blocks.", show_default="the paper's 19, to 14,336")
     ] = "",
     max_tokens: Annotated[int | None, typer.Option(help="Read the beginning of the text only.")] = None,
+    batch_tokens: Annotated[
+        int, typer.Option(help="Tokens in work at a time, or one block if that is longer; fewer if memory is short.")
+    ] = 16_384,
     out: Annotated[
         Path | None, typer.Option(help="The folder for the table, its JSON and the figure.", show_default="MODEL")
     ] = None,
@@ -265,12 +270,13 @@ def extrapolate(
         from tnn.experiments.extrapolation import extrapolate as measure
 
         chosen = _numbers("lengths", lengths) if lengths else LENGTHS
-        folder = _existing_folder(out or model)
         network = _load_causal(model)
         found = load_text(model, network, text, split)
         eos = found.tokenizer.eos_token_id
-        result = measure(network, found.tokens, chosen, eos, found.length, max_tokens=max_tokens)
-        result.save(folder, name=model.name)
+        result = measure(
+            network, found.tokens, chosen, eos, found.length, batch_tokens=batch_tokens, max_tokens=max_tokens
+        )
+        result.save(out or model, name=model.name)
         typer.echo(result.to_table())
 
 
@@ -287,10 +293,10 @@ def show(
         from transformers import AutoModel
 
         from tnn.experiments.figures import draw_model, save_figure
+        from tnn.experiments.tasks import checked_model_folder
 
         _quiet_transformers()
-        _check_model(model)
-        path = out or model / "kernels.png"
+        path = out or checked_model_folder(model) / "kernels.png"
         _existing_folder(path.parent)
         save_figure(draw_model(AutoModel.from_pretrained(model).eval(), length), path)
         typer.echo(path)
@@ -324,14 +330,18 @@ def bench(
     with _one_line_errors():
         from tnn.experiments.speed import decoding_speed, to_table
 
-        chosen = _numbers("contexts", contexts)
-        typer.echo(to_table(decoding_speed(_load_causal(model), chosen, new_tokens, tolerance)))
+        chosen, network = _numbers("contexts", contexts), _load_causal(model)
+        decays = network.config.decay_mode != "none" and network.config.decay < 1
+        converted = network.to_state_space(tolerance) if decays and network.config.coefficients != "poles" else None
+        typer.echo(to_table(decoding_speed(network, chosen, new_tokens, converted)))
 
 
 @data.command()
 def prepare(
     text: Annotated[str, typer.Argument(metavar="TEXT", help=TEXT_HELP)],
-    tokenizer: Annotated[str, typer.Option(help="bytes, a tokenizer.json, or a folder with GPT-2's files.")] = "bytes",
+    tokenizer: Annotated[
+        str, typer.Option(help="bytes, bpe:SIZE, a tokenizer.json, or a folder with GPT-2's files.")
+    ] = "bytes",
     mask: Annotated[bool, typer.Option("--mask", help="For a masked language model.")] = False,
     cache: Annotated[
         Path | None, typer.Option(help="The folder for the tokens.", show_default="$TNN_CACHE or ~/.cache/toeplitz-nn")
@@ -339,12 +349,13 @@ def prepare(
 ) -> None:
     """Tokenise a text ahead of training, and count it."""
     with _one_line_errors():
-        from tnn.data import make_tokenizer, open_corpus, tokenize
-        from tnn.data.tokens import cache_folder
+        from tnn.data import open_corpus, tokenize
+        from tnn.data.tokens import cache_folder, tokenizer_for
 
-        corpus, made = open_corpus(text), make_tokenizer(tokenizer, mask=mask)
+        corpus, kept = open_corpus(text), cache_folder(cache)
+        made = tokenizer_for(tokenizer, corpus, mask=mask, cache=kept)
         for split in corpus.splits():
-            found = tokenize(corpus, split, made, cache_folder(cache))
+            found = tokenize(corpus, split, made, kept)
             counts = f"{len(found.ids):13,} tokens  {found.words:12,} words  {found.bytes:13,} bytes"
             typer.echo(f"{split:10}  {counts}")
 
@@ -392,11 +403,6 @@ def _load_causal(folder: Path) -> Any:
     return model
 
 
-def _check_model(folder: Path) -> None:
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"there is no model in {folder}: it must be a folder with a config.json")
-
-
 def _quiet_transformers() -> None:
     """No bars and warnings among the lines of a script."""
     from transformers.utils import logging
@@ -408,8 +414,10 @@ def _quiet_transformers() -> None:
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
     """A user's mistake is one line and exit code 1; anything else is ours, and keeps its traceback."""
+    from safetensors import SafetensorError
+
     try:
         yield
-    except (ValueError, OSError, ArithmeticError, ImportError, pickle.UnpicklingError) as error:
+    except (ValueError, OSError, ArithmeticError, ImportError, SafetensorError, pickle.UnpicklingError) as error:
         typer.echo(f"error: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(1) from None

@@ -73,6 +73,22 @@ def test_changes():
     assert recipe.training.arguments == {"fsdp": "full_shard"}
 
 
+def test_numbers_as_people_write_them():
+    recipe = load_recipe("mini-alm", ["model.bandwidth_tolerance=1e-5", "training.learning_rate=1E-3"])
+    assert recipe.model.changes == {"bandwidth_tolerance": 1e-5}
+    assert recipe.training.learning_rate == 1e-3
+
+
+def test_nothing_is_a_value_of_a_model():
+    recipe = load_recipe("mini-alm", ["model.pad_token_id=null"])
+    assert parse_recipe(yaml.safe_load(dump_recipe(recipe))) == recipe
+
+
+def test_tasks_are_known_before_any_work():
+    with pytest.raises(ValueError, match=r"no GLUE task 'mrcp'; did you mean 'mrpc'\?"):
+        load_recipe("mini-glue", ["data.tasks=[cola, mrcp]"])
+
+
 def test_a_file(tmp_path):
     path = tmp_path / "mine.yaml"
     values = yaml.safe_load(dump_recipe(load_recipe("mini-alm")))
@@ -95,7 +111,9 @@ MISTAKES = {
     "training.epochs=2": "training: give either steps or epochs",
     "training.micro_batch_size=5": "micro_batch_size must divide batch_size; got 16 and 5",
     "training.patience=5 training.evaluate_every=null": "patience need evaluate_every",
-    "training.keep_best=true training.save_every=7": "save_every must be a multiple of evaluate_every",
+    "training.keep_best=true training.save_every=800": "save_every must be evaluate_every to keep .*800 and 400",
+    "training.arguments.max_steps=5": "arguments: max_steps is decided by the other keys of training",
+    "model.preset=null model.start_from=runs/x model.decai=1": r"unknown key 'decai'; did you mean decay\?",
     "training.schedule=inverse-sqrt training.warmup_steps=0": "needs warmup_steps",
     "training.warmup_ratio=0.1": "warmup_steps or warmup_ratio, not both",
     "model.decay=7": r"model: decay must be in \[0, 1\]; got 7",

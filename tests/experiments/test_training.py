@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,9 @@ from tnn.experiments import runs
 from tnn.experiments.recipe import load_recipe, parse_recipe
 from tnn.experiments.schedules import learning_rate
 from tnn.experiments.tasks import text_task
+from tnn.experiments.trainer import training_arguments
 from tnn.experiments.training import train
+from tnn.models.backbone import TNNLayer
 
 
 def quiet(text):
@@ -90,15 +93,56 @@ def test_every_parameter_decays(recipe, tmp_path):
 
 def test_accumulation_is_the_same_as_one_batch(recipe, tmp_path):
     run(recipe(), tmp_path / "one")
-    run(recipe(micro_batch_size=1), tmp_path / "four")
+    made = recipe(micro_batch_size=1)
+    assert training_arguments(made.training, 12, str(tmp_path), "loss").gradient_accumulation_steps == 4
+    run(made, tmp_path / "four")
     assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "four"), rel=1e-4)
 
 
-@pytest.mark.parametrize("options", [{"precision": "bf16"}, {"gradient_checkpointing": True}])
-def test_ways_to_save_memory(recipe, tmp_path, options):
+def test_half_precision(recipe, tmp_path):
     run(recipe(), tmp_path / "plain")
-    run(recipe(**options), tmp_path / "saving")
-    assert losses(tmp_path / "saving") == pytest.approx(losses(tmp_path / "plain"), rel=0.05)
+    run(recipe(precision="bf16"), tmp_path / "half")
+    assert losses(tmp_path / "half") != losses(tmp_path / "plain")
+    assert losses(tmp_path / "half") == pytest.approx(losses(tmp_path / "plain"), rel=0.05)
+
+
+def test_gradient_checkpointing(recipe, tmp_path, monkeypatch):
+    run(recipe(), tmp_path / "plain")
+    whole, calls = TNNLayer.forward, []
+    monkeypatch.setattr(TNNLayer, "forward", lambda *a, **k: calls.append(0) or whole(*a, **k))
+    run(recipe(gradient_checkpointing=True, steps=2, evaluate_every=2, schedule="constant"), tmp_path / "saving")
+    assert len(calls) > 2 * 2 * 2  # layers, steps, and each forward again in the backward pass
+    assert losses(tmp_path / "saving")[0] == pytest.approx(losses(tmp_path / "plain")[0], rel=1e-5)
+
+
+def test_another_way_through_the_same_batches(recipe, tmp_path):
+    """What has no effect on the weights may change when a run goes on."""
+    run(recipe(steps=8), tmp_path / "whole")
+    run(recipe(steps=8), tmp_path / "run")
+    (tmp_path / "run" / "config.json").unlink()
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "checkpoint-8")
+    run(recipe(steps=8, micro_batch_size=2), tmp_path / "run", resume=True)
+    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
+
+
+def test_a_refused_run_leaves_its_folder_free(recipe, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no text at absent"):
+        run(recipe(data={"corpus": "absent"}), tmp_path / "run")
+    run(recipe(steps=2), tmp_path / "run")
+
+
+def test_going_on_from_a_model(recipe, tmp_path):
+    def more(changes=(), **options):
+        made = recipe(**options).model_dump(exclude_none=True)
+        return parse_recipe(made | {"model": {"start_from": str(tmp_path / "first"), **dict(changes)}})
+
+    run(recipe(), tmp_path / "first")
+    run(more(steps=2), tmp_path / "second")
+    assert losses(tmp_path / "second")[0] < losses(tmp_path / "first")[0] - 0.5
+    with pytest.raises(ValueError, match=r"does not fit the model: .*first was trained with another one"):
+        run(more(data={"tokenizer": "bpe:270"}), tmp_path / "third")
+    with pytest.raises(ValueError, match="changes of model do not fit the weights"):
+        run(more({"hidden_size": 32}), tmp_path / "fourth")
 
 
 def test_the_best_weights_are_kept(recipe, tmp_path):
@@ -106,6 +150,7 @@ def test_the_best_weights_are_kept(recipe, tmp_path):
     tiny = recipe(steps=12, evaluate_every=2, save_every=2, keep_best=True, learning_rate=3.0, warmup_steps=12, clip=0)
     measured = run(tiny, tmp_path / "run")
     found = [entry["eval_loss"] for entry in runs.Log(tmp_path / "run").entries() if "eval_loss" in entry]
+    assert len(found) == 6
     assert measured["eval_loss"] == pytest.approx(min(found), rel=1e-6)
     assert min(found) < found[5]
 
@@ -230,7 +275,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(recipe, tmp_path, monkeypatch):
     def save(value, path, *positional, **options):
         calls.append(path)
         if "checkpoint-10" in str(path):
-            raise OSError(28, "No space left on device")
+            raise RuntimeError("[enforce fail] PytorchStreamWriter failed writing file: No space left on device")
         return whole(value, path, *positional, **options)
 
     monkeypatch.setattr(torch, "save", save)
@@ -254,8 +299,9 @@ def test_a_full_disk_keeps_the_last_checkpoint(recipe, tmp_path, monkeypatch):
         ),
         ({"data": {"length": 50_000}}, "the training text must fill a block of 50000 tokens; got"),
         ({"data": {"corpus": "absent"}}, "no text at absent"),
-        ({"data": {"tokenizer": "bpe:many"}}, "bpe:SIZE with a number"),
+        ({"data": {"tokenizer": "bpe:many"}}, "bpe:SIZE with a number, as bpe:8000; got 'bpe:many'"),
         ({"data": {"tokenizer": "absent"}}, "absent"),
+        ({"report_to": ["nothing"]}, "training.report_to: nothing is not installed"),
     ],
 )
 def test_refusals(recipe, tmp_path, options, message):
@@ -289,7 +335,7 @@ def test_pre_training_then_fine_tuning(recipe, values, tmp_path, glue):
     scores = run(parse_recipe(tuning), tmp_path / "tuned")
     assert scores == {"cola": 1.0, "sst2": 1.0}
     table = json.loads((tmp_path / "tuned" / "scores.json").read_text())
-    assert table["sst2"]["majority_accuracy"] == 0.5
+    assert table["sst2"]["majority_eval_accuracy"] == 0.5
     assert table["cola"]["learning_rate"] == 0.01
     best = tmp_path / "tuned" / "sst2" / "lr-0.01"
     assert AutoModelForSequenceClassification.from_pretrained(best).config.num_labels == 2

@@ -52,6 +52,11 @@ class GlueTask:
         return {"train": "train.tsv"} | validation | {f"test{part}": f"test{part}.tsv" for part in self.parts}
 
     @property
+    def validations(self) -> list[str]:
+        """Its validation splits, that of the headline first."""
+        return [split for split in self.files if split.startswith("validation")]
+
+    @property
     def num_labels(self) -> int:
         """Outputs that a model needs: one a class, or one number."""
         return len(self.classes) or 1

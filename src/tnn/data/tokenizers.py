@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+GPT2_END = "<|endoftext|>"
 BYTE_VOCABULARY = len(SPECIAL) + 256
 FILES = (
     "tokenizer*",
@@ -178,11 +179,33 @@ def _saved_tokenizer(path: Path, mask: bool) -> "PreTrainedTokenizerFast":
             )
             names = SPECIAL | {"mask_token": "<mask>"}
             tokenizer.add_special_tokens({role: t for role, t in names.items() if t in tokenizer.get_vocab()})
+        _complete(tokenizer, path)
     except Exception as error:  # the backend raises no narrower one
         raise ValueError(f"{path} holds no tokenizer: {error}") from None
     if mask and tokenizer.mask_token is None:
         raise ValueError(f"the tokenizer {path} has no mask token, which masked language models need")
     return tokenizer
+
+
+def _complete(tokenizer: Any, path: Path) -> None:
+    """GPT-2's own has one special token: it ends a text, begins one, and pads, where labels and masks leave it out."""
+    if tokenizer.eos_token is None and GPT2_END in tokenizer.get_vocab():
+        tokenizer.eos_token = GPT2_END
+    if tokenizer.eos_token is None:
+        raise ValueError(f"the tokenizer {path} has no token that ends a text, as {SPECIAL['eos_token']} or {GPT2_END}")
+    for role in ("bos_token", "pad_token"):
+        if getattr(tokenizer, role) is None:
+            setattr(tokenizer, role, tokenizer.eos_token)
+
+
+def highest_id(tokenizer: Any) -> int:
+    """Of all its tokens; a vocabulary may have gaps.
+
+    >>> from tnn.data.tokenizers import byte_tokenizer, highest_id
+    >>> highest_id(byte_tokenizer())
+    259
+    """
+    return max(tokenizer.get_vocab().values())
 
 
 def load_tokenizer(folder: Path, vocab_size: int) -> "PreTrainedTokenizerBase":

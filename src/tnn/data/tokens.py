@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from tnn.data.corpus import Corpus
-from tnn.data.tokenizers import SPECIAL, is_byte_tokenizer
+from tnn.data.tokenizers import SPECIAL, highest_id, is_byte_tokenizer, make_tokenizer, train_bpe
+from tnn.models.saving import save_whole
 
 VERSION = 1  # of what is written, and of how a text is cut in shards
 SHARD = 2**24  # characters after which the work so far is safe
@@ -85,8 +86,35 @@ def tokenize(corpus: Corpus, split: str, tokenizer: Any, cache: str | Path, *, p
         encode = _encode_bytes if as_bytes else _line_encoder(backend, tokenizer.eos_token_id, corpus.strip)
         with FileLock(f"{folder}.lock"), _full_disk(folder.parent):
             if not folder.exists():
-                _write(folder, _read(corpus, split, progress), encode, len(tokenizer))
+                _write(folder, _read(corpus, split, progress), encode, highest_id(tokenizer) + 1)
     return open_tokens(folder)
+
+
+def tokenizer_for(spec: str, corpus: Corpus, *, mask: bool, cache: Path) -> Any:
+    """`make_tokenizer`, and "bpe:SIZE": one that is trained on the corpus, once, and kept in the cache.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from tnn.data import open_corpus
+    >>> from tnn.data.tokens import tokenizer_for
+    >>> len(tokenizer_for("bytes", open_corpus("stdlib"), mask=False, cache=Path("unused")))
+    260
+    """
+    if not spec.startswith("bpe:"):
+        return make_tokenizer(spec, mask=mask)
+    from filelock import FileLock
+
+    size = spec.removeprefix("bpe:")
+    if not size.isdecimal():
+        raise ValueError(f"a tokenizer to be trained is bpe:SIZE with a number, as bpe:8000; got {spec!r}")
+    key = hashlib.sha256(f"{corpus.fingerprint('train')} {size} {mask}".encode()).hexdigest()[:24]
+    folder = cache / f"tokenizer-{key}"
+    if not folder.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"), _full_disk(cache):
+            if not folder.exists():
+                save_whole(train_bpe(corpus.lines("train"), int(size), mask=mask), folder)
+    return make_tokenizer(folder, mask=mask)
 
 
 @dataclass

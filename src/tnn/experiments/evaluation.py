@@ -6,15 +6,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
-from transformers import AutoConfig
+from transformers import AutoConfig, EvalPrediction
 
+from tnn.data.blocks import collate
 from tnn.data.corpus import open_corpus
+from tnn.data.glue import find_task
 from tnn.data.tokenizers import load_tokenizer
 from tnn.data.tokens import Tokens, cache_folder, tokenize
 from tnn.experiments.perplexity import block_perplexity, masked_perplexity, stream_perplexity
 from tnn.experiments.recipe import GlueRecipe, TextData
 from tnn.experiments.runs import load_run_recipe
-from tnn.experiments.tasks import corpus_of, glue_task
+from tnn.experiments.tasks import checked_model_folder, corpus_of, glue_metrics, glue_sets
 from tnn.models import TNNForCausalLM, TNNForMaskedLM, TNNForSequenceClassification
 
 HEADS: dict[str, Any] = {head.__name__: head for head in (TNNForCausalLM, TNNForMaskedLM, TNNForSequenceClassification)}
@@ -29,9 +31,8 @@ class Text(NamedTuple):
 
 
 def load_model(folder: Path) -> Any:
-    """A model of any kind that can be evaluated, from the folder of a run or of save_pretrained."""
-    if not (folder / "config.json").is_file():
-        raise FileNotFoundError(f"there is no model in {folder}: it must be a folder with a config.json")
+    """A model of any kind that can be evaluated, from the folder of a run or of save_pretrained, on the best device."""
+    folder = checked_model_folder(folder)
     try:
         config = AutoConfig.from_pretrained(folder)
     except TypeError as error:
@@ -39,7 +40,13 @@ def load_model(folder: Path) -> Any:
     found = (config.architectures or ["model of unknown kind"])[0]
     if found not in HEADS:
         raise ValueError(f"{folder} must hold one of {', '.join(HEADS)}; got a {found}")
-    return HEADS[found].from_pretrained(folder).eval()
+    return HEADS[found].from_pretrained(folder).eval().to(_device())
+
+
+def _device() -> torch.device:
+    """MPS is left out: it has no float64, which state spaces are made with."""
+    found = torch.accelerator.current_accelerator(check_available=True)
+    return torch.device("cpu") if found is None or found.type == "mps" else found
 
 
 def load_text(folder: Path, model: Any, source: str | None, split: str) -> Text:
@@ -77,12 +84,16 @@ def evaluate(
     ...
     """
     model = load_model(folder)
+    recipe = load_run_recipe(folder)
     if isinstance(model, TNNForSequenceClassification):
-        return _evaluate_glue(folder, model)
+        if source is not None or length is not None or stream:
+            raise ValueError("a model of a GLUE task is scored on its validation set: give its folder alone")
+        return _evaluate_glue(folder, model, recipe)
     text = load_text(folder, model, source, split)
     length = text.length if length is None else length
     if isinstance(model, TNNForMaskedLM):
-        found = masked_perplexity(model, text.tokens, length, text.tokenizer)
+        seed = recipe.training.seed if recipe else 0
+        found = masked_perplexity(model, text.tokens, length, text.tokenizer, seed)
         protocol = f"15% of the tokens of blocks of {length}, masked as in training"
     elif stream:
         found = stream_perplexity(model, text.tokens, text.tokenizer.eos_token_id, chunk=chunk)
@@ -93,32 +104,22 @@ def evaluate(
     return f"{found.to_text()}\n{'protocol':13}  {protocol}"
 
 
-def _evaluate_glue(folder: Path, model: Any) -> str:
-    recipe = load_run_recipe(folder)
+def _evaluate_glue(folder: Path, model: Any, recipe: Any) -> str:
     if not isinstance(recipe, GlueRecipe):
         raise ValueError(f"{folder} does not say what its classes are: it has no recipe of a GLUE task")
-    task = glue_task(recipe)
+    name = recipe.data.tasks[0]
+    tokenizer = load_tokenizer(folder, model.config.vocab_size)
     lines = []
-    for name, dataset in task.evaluations.items():
-        found = _scores(model, task, dataset)
-        where = "validation" if name == "eval" else f"validation, {name}"
-        for metric, value in found.items():
-            beaten = task.to_beat.get(metric)
-            lines.append(f"{metric:13}  {value:.4f} ({where}; the most frequent class has {beaten:.4f})")
+    for split, dataset in glue_sets(recipe, tokenizer, find_task(name).validations).items():
+        found = _predict(model, dataset, collate(tokenizer.pad_token_id))
+        lines += [f"{metric:13}  {value:.4f} on {split}" for metric, value in glue_metrics(name)(found).items()]
     return "\n".join(lines)
 
 
 @torch.inference_mode()
-def _scores(model: Any, task: Any, dataset: Any) -> dict[str, float]:
+def _predict(model: Any, dataset: Any, join: Any) -> EvalPrediction:
     outputs, labels = [], []
-    for batch in DataLoader(dataset, batch_size=32, collate_fn=task.collate):
+    for batch in DataLoader(dataset, batch_size=32, collate_fn=join):
         labels.append(batch.pop("labels").numpy())
-        outputs.append(model(**batch).logits.numpy())
-    return task.metrics(EvalPredictions(np.concatenate(outputs), np.concatenate(labels)))
-
-
-class EvalPredictions(NamedTuple):
-    """In the form of transformers' own."""
-
-    predictions: np.ndarray
-    label_ids: np.ndarray
+        outputs.append(model(**{key: value.to(model.device) for key, value in batch.items()}).logits.cpu().numpy())
+    return EvalPrediction(np.concatenate(outputs), np.concatenate(labels))

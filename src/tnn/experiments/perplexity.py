@@ -111,7 +111,8 @@ def block_perplexity(
 
     The first token of a block is predicted from the last of the block before, that of the text from `eos`. `model` is
     any causal language model of transformers, in evaluation mode. `batch_tokens` are in work at a time, or one block if
-    that is longer; the result does not depend on it. `max_tokens` reads no more than the beginning of the text.
+    that is longer, or fewer if the device's memory is short; the result does not depend on it. `max_tokens` reads no
+    more than the beginning of the text.
 
     >>> from tnn.experiments.perplexity import block_perplexity
     >>> print(block_perplexity(model, tokens, length=512, eos=2).to_text())  # doctest: +SKIP
@@ -122,9 +123,19 @@ def block_perplexity(
     total = 0.0
     with torch.no_grad(), _bar(count) as bar:
         for ids in _causal_batches(blocks, length, count, batch_tokens):  # (batch, <= length + 1)
-            total += _summed_loss(model, {"input_ids": ids[:, :-1]}, ids[:, 1:])
+            total += _loss_within_memory(model, ids)
             bar.update(ids[:, 1:].numel())
     return Perplexity(length, total / count, count, *_words_and_bytes(tokens, count))
+
+
+def _loss_within_memory(model: Any, ids: Tensor) -> float:
+    """Of all blocks at once, or of half of them at a time where that is too much for the device."""
+    try:
+        return _summed_loss(model, {"input_ids": ids[:, :-1]}, ids[:, 1:])
+    except torch.OutOfMemoryError:
+        if len(ids) == 1:
+            raise
+    return sum(_loss_within_memory(model, half) for half in ids.chunk(2))
 
 
 def stream_perplexity(

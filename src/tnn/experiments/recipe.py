@@ -4,6 +4,7 @@ A recipe names a model, its data and how it is trained. Files live in `recipes/`
 changed as `section.key=value`, on the command line or in `load_recipe`.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
@@ -22,10 +23,20 @@ from pydantic import (
     PositiveInt,
     TypeAdapter,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
+DECIDED = {  # fields of TrainingArguments that follow from a recipe's own
+    *("output_dir", "max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
+    *("train_sampling_strategy", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps"),
+    *("optim", "optim_args", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm"),
+    *("bf16", "fp16", "gradient_checkpointing", "torch_compile", "seed", "data_seed", "report_to", "disable_tqdm"),
+    *("logging_steps", "logging_strategy", "eval_strategy", "eval_steps", "save_strategy", "save_steps"),
+    *("save_total_limit", "load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
+    *("remove_unused_columns", "prediction_loss_only", "save_only_model", "resume_from_checkpoint"),
+}
 
 
 class Section(BaseModel):
@@ -48,11 +59,12 @@ class ModelSection(Section):
     def _check(self) -> "ModelSection":
         if (self.preset is None) == (self.start_from is None):
             raise ValueError("give either preset or start_from")
+        changes = _known_fields(self.changes) if self.changes else {}
         if self.preset is not None:
             from tnn.models import load_preset
 
             try:
-                load_preset(self.preset, **_known_fields(self.changes))
+                load_preset(self.preset, **changes)
             except TypeError as error:
                 raise ValueError(str(error)) from None
         return self
@@ -86,6 +98,15 @@ class GlueData(Section):
     glue: str  # the folder with CoLA, SST-2, ..., or hf:NAME
     tasks: tuple[str, ...] = Field(min_length=1)
     length: PositiveInt = 512  # longer inputs are cut
+
+    @field_validator("tasks")
+    @classmethod
+    def _check(cls, tasks: tuple[str, ...]) -> tuple[str, ...]:
+        from tnn.data.glue import find_task
+
+        for name in tasks:
+            find_task(name)
+        return tasks
 
 
 class Training(Section):
@@ -130,9 +151,9 @@ class Training(Section):
             raise ValueError(f"micro_batch_size must divide batch_size; {found}")
         if self.needs_evaluation and self.evaluate_every is None:
             raise ValueError("keep_best and patience need evaluate_every")
-        if self.keep_best and self.save_every and self.evaluate_every and self.save_every % self.evaluate_every:
+        if self.keep_best and self.save_every not in (None, self.evaluate_every):
             found = f"got {self.save_every} and {self.evaluate_every}"
-            raise ValueError(f"save_every must be a multiple of evaluate_every to keep the best; {found}")
+            raise ValueError(f"save_every must be evaluate_every to keep the best; {found}")
         self._check_arguments()
         return self
 
@@ -144,8 +165,10 @@ class Training(Section):
         if self.arguments:
             from transformers import TrainingArguments
 
-            known = {field.name for field in fields(TrainingArguments)}
+            known = {field.name for field in fields(TrainingArguments)} - DECIDED
             for key in self.arguments:
+                if key in DECIDED:
+                    raise ValueError(f"arguments: {key} is decided by the other keys of training")
                 if key not in known:
                     raise ValueError("arguments: " + _unknown(key, known))
 
@@ -223,7 +246,7 @@ def _read(name: str) -> dict[str, Any]:
     if path is not None and not path.is_file():
         raise FileNotFoundError(f"there is no recipe file {path}")
     try:
-        values = yaml.safe_load((path or _FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+        values = read_yaml((path or _FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ValueError(f"{name} is not YAML: {error}") from None
     if not isinstance(values, dict):
@@ -248,9 +271,28 @@ def _apply(values: dict[str, Any], change: str) -> None:
         if not isinstance(values, dict):
             raise ValueError(f"{parent} holds no keys, so {path} cannot be set")
     try:
-        values[key] = yaml.safe_load(text)
+        values[key] = read_yaml(text)
     except yaml.YAMLError:
         raise ValueError(f"{path}: {text!r} is not a YAML value; put it in quotes to make it a text") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """With 1e-6 as a number, which YAML 1.1 takes for a text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+"), list("-+.0123456789")
+)
+
+
+def read_yaml(text: str) -> Any:
+    """Plain values.
+
+    >>> from tnn.experiments.recipe import read_yaml
+    >>> read_yaml("{a: 1e-6, b: [bytes, 512]}")
+    {'a': 1e-06, 'b': ['bytes', 512]}
+    """
+    return yaml.load(text, _Loader)  # a SafeLoader
 
 
 def parse_recipe(values: dict[str, Any], name: str = "recipe") -> Recipe:
@@ -303,4 +345,6 @@ def dump_recipe(recipe: Recipe) -> str:
     >>> parse_recipe(yaml.safe_load(dump_recipe(recipe))) == recipe
     True
     """
-    return yaml.safe_dump(recipe.model_dump(mode="json", exclude_none=True), sort_keys=False, width=120)
+    values = recipe.model_dump(mode="json", exclude_none=True)
+    values["model"] |= recipe.model.changes  # where None means something
+    return yaml.safe_dump(values, sort_keys=False, width=120)

@@ -4,37 +4,49 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
+from safetensors import SafetensorError
 
-from tnn.experiments.recipe import Recipe, dump_recipe, parse_recipe
+from tnn.experiments.recipe import Recipe, dump_recipe, parse_recipe, read_yaml
 
 RECIPE, LOG, CHECKPOINTS = "recipe.yaml", "log.jsonl", "checkpoints"
 MODEL, MEASURED, SCRATCH = "config.json", "measured.json", ".model"
+HARMLESS = {  # keys that may change when a run goes on: its weights do not depend on them
+    *("about", "data.cache", "training.micro_batch_size", "training.log_every", "training.keep_checkpoints"),
+    *("training.report_to", "training.save_every"),
+}
 
 
-def begin(folder: Path, recipe: Recipe, resume: bool) -> None:
-    """Make the folder, or find that it can be gone on with."""
+def check(folder: Path, recipe: Recipe, resume: bool) -> None:
+    """Whether a run can begin in a folder, or go on there."""
     if not resume:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FileExistsError(f"{folder} exists already: go on with it by --resume, or give another --out")
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / RECIPE, dump_recipe(recipe))
     elif not (folder / RECIPE).is_file():
         raise FileNotFoundError(f"there is no run to go on with in {folder}: it has no {RECIPE}")
-    elif difference := _first_difference(_read_yaml(folder / RECIPE), yaml.safe_load(dump_recipe(recipe))):
+    elif difference := _first_difference(_read_yaml(folder / RECIPE), read_yaml(dump_recipe(recipe))):
         raise ValueError(f"{folder} is of another recipe: {difference}")
+
+
+def begin(folder: Path, recipe: Recipe) -> None:
+    """When all else has been found in order: make the folder, and say in it what is done there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / RECIPE, dump_recipe(recipe))
 
 
 def _first_difference(old: dict[str, Any], new: dict[str, Any], path: str = "") -> str | None:
     for key in [*old, *(key for key in new if key not in old)]:
         a, b = old.get(key), new.get(key)
-        if a == b:
+        if a == b or path + key in HARMLESS:
             continue
         if isinstance(a, dict) and isinstance(b, dict):
-            return _first_difference(a, b, f"{path}{key}.")
+            if inside := _first_difference(a, b, f"{path}{key}."):
+                return inside
+            continue
         return f"{path}{key} was {a}, and is {b} now"
     return None
 
@@ -58,7 +70,7 @@ def load_run_recipe(folder: Path) -> Recipe | None:
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = read_yaml(path.read_text(encoding="utf-8"))
     except yaml.YAMLError:
         values = None
     if not isinstance(values, dict):
@@ -79,19 +91,36 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    return sorted((folder / CHECKPOINTS).glob("checkpoint-*"), key=_step, reverse=True)
+    found = (folder / CHECKPOINTS).glob("checkpoint-*")
+    return sorted((path for path in found if path.name[11:].isdecimal()), key=step_of, reverse=True)
 
 
-def _step(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix("checkpoint-"))
+def step_of(checkpoint: Path | None) -> int:
+    """The step after which a checkpoint was written; 0 without one.
+
+    >>> from pathlib import Path
+    >>> from tnn.experiments.runs import step_of
+    >>> step_of(Path("checkpoints/checkpoint-200")), step_of(None)
+    (200, 0)
+    """
+    return int(checkpoint.name.removeprefix("checkpoint-")) if checkpoint else 0
 
 
 def _is_whole(checkpoint: Path) -> bool:
     """The trainer writes its state last."""
     try:
-        return json.loads((checkpoint / "trainer_state.json").read_text())["global_step"] == _step(checkpoint)
+        return json.loads((checkpoint / "trainer_state.json").read_text())["global_step"] == step_of(checkpoint)
     except (OSError, ValueError, KeyError):
         return False
+
+
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """A full disk, in the words of whoever met it, is an OSError of one line."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise OSError(f"{what} could not be written: {error}") from error
 
 
 def finish(folder: Path, tokenizer: Any, measured: dict[str, float]) -> None:

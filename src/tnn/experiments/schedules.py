@@ -11,7 +11,7 @@ def learning_rate(training: Training, steps: int) -> Callable[[int], float]:
 
     A straight line from `warmup_from` to the peak over the warm-up, and from there on
     - inverse-sqrt: peak * sqrt(warmup / step);
-    - polynomial: to `final_learning_rate` at the last step, as (1 - progress)^power;
+    - polynomial: to `final_learning_rate` after the last step, as (1 - progress)^power;
     - cosine: to `final_learning_rate` along half a wave;
     - constant: the peak.
 

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from tnn._checks import check_positive
 
-DECODERS = ("exact", "state-space", "recompute")
-
 
 class Speed(NamedTuple):
     """Tokens a second of one decoder after a context of so many tokens."""
@@ -20,24 +18,29 @@ class Speed(NamedTuple):
     tokens_per_second: float
 
 
-def decoding_speed(model: Any, contexts: list[int], new_tokens: int = 64, tolerance: float = 1e-3) -> list[Speed]:
+def decoding_speed(model: Any, contexts: list[int], new_tokens: int = 64, state_space: Any = None) -> list[Speed]:
     """Of each decoder at each context, the median over the tokens; a recomputed token takes one pass over the context.
+
+    `state_space` is the model after its conversion, if it has one.
 
     >>> from tnn import TNNConfig, TNNForCausalLM
     >>> from tnn.experiments.speed import decoding_speed
     >>> model = TNNForCausalLM(TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2, decay=0.9)).eval()
-    >>> [speed.decoder for speed in decoding_speed(model, [16], new_tokens=3, tolerance=1e-2)]
-    ['exact', 'state-space', 'recompute']
+    >>> [speed.decoder for speed in decoding_speed(model, [16], new_tokens=3)]
+    ['exact', 'recompute']
     """
     check_positive("new_tokens", new_tokens)
-    models = {"exact": model, "state-space": model.to_state_space(tolerance), "recompute": model}
+    models = {"exact": model, "state-space": state_space, "recompute": model}
+    if model.config.coefficients == "poles":
+        models = {"state-space": model, "recompute": model}
     found = []
     for context in contexts:
         check_positive("context", context)
         ids = torch.randint(4, model.config.vocab_size, (1, context), generator=torch.Generator().manual_seed(0))
         for decoder, network in models.items():
-            times = _recompute(network, ids) if decoder == "recompute" else _step(network, ids, new_tokens)
-            found.append(Speed(decoder, context, 1 / median(times)))
+            if network is not None:
+                measure = _recompute if decoder == "recompute" else _step
+                found.append(Speed(decoder, context, 1 / median(measure(network, ids.to(model.device), new_tokens))))
     return found
 
 
@@ -54,9 +57,9 @@ def _step(model: Any, ids: Tensor, new_tokens: int) -> list[float]:
 
 
 @torch.inference_mode()
-def _recompute(model: Any, ids: Tensor, repeats: int = 3) -> list[float]:
+def _recompute(model: Any, ids: Tensor, new_tokens: int) -> list[float]:
     times = []
-    for _ in range(repeats):
+    for _ in range(min(3, new_tokens)):
         start = perf_counter()
         model(ids, use_cache=False, logits_to_keep=1)
         times.append(perf_counter() - start)

@@ -5,19 +5,20 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from threading import current_thread, main_thread
 from time import perf_counter
 from typing import Any
 
 import torch
 from accelerate import PartialState
-from safetensors import SafetensorError
 from torch import Tensor
 from tqdm import tqdm
 from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers.integrations import get_available_reporting_integrations
 
 from tnn.experiments.processes import in_any_process, on_cpu, shards_weights
-from tnn.experiments.recipe import Training
-from tnn.experiments.runs import Log
+from tnn.experiments.recipe import Recipe, Training
+from tnn.experiments.runs import Log, writing
 from tnn.experiments.schedules import learning_rate
 
 HIDDEN = ("total_flos", "epoch")  # of what a Trainer logs, no news here
@@ -78,10 +79,8 @@ class RecipeTrainer(Trainer):
         super()._save(output_dir, state_dict)
 
     def _save_checkpoint(self, *inputs: Any, **options: Any) -> None:
-        try:
+        with writing(f"the checkpoint of step {self.state.global_step}"):
             super()._save_checkpoint(*inputs, **options)
-        except (OSError, RuntimeError, SafetensorError) as error:
-            raise OSError(f"the checkpoint of step {self.state.global_step} could not be written: {error}") from error
 
     def _save_rng_state(self, *inputs: Any, **options: Any) -> None:
         super()._save_rng_state(*inputs, **options)
@@ -100,6 +99,12 @@ def training_arguments(training: Training, steps: int, output: str, metric: str)
     if share % at_once:
         found = f"got {training.micro_batch_size} for {share}"
         raise ValueError(f"training.micro_batch_size must divide the batch of a process; {found}")
+    available = get_available_reporting_integrations()
+    if missing := [name for name in training.report_to if name not in available]:
+        found = ", ".join(available) or "none"
+        raise ValueError(
+            f"training.report_to: {missing[0]} is not installed; of transformers' integrations there are {found}"
+        )
     every = {"evaluate": training.evaluate_every, "save": training.save_every or training.evaluate_every or steps}
     values: dict[str, Any] = {
         "output_dir": output,
@@ -131,6 +136,7 @@ def training_arguments(training: Training, steps: int, output: str, metric: str)
         "use_cpu": on_cpu(training),
         "ddp_find_unused_parameters": False,  # all are used
         "log_level_replica": "passive",  # as in the main process
+        "restore_callback_states_from_checkpoint": training.patience is not None,
         "report_to": list(training.report_to) or "none",
         "disable_tqdm": True,  # see Progress
         "remove_unused_columns": False,
@@ -139,12 +145,18 @@ def training_arguments(training: Training, steps: int, output: str, metric: str)
     return TrainingArguments(**{**values, **training.arguments})
 
 
-def callbacks(training: Training, log: Log, tokens: int) -> list[TrainerCallback]:
-    """`tokens` of an update, for the speed."""
-    found: list[TrainerCallback] = [Journal(log), Progress(tokens)]
-    if training.patience is not None:
-        found.append(EarlyStoppingCallback(training.patience))
+def callbacks(recipe: Recipe, log: Log) -> list[TrainerCallback]:
+    found: list[TrainerCallback] = [Journal(log), Progress(*_amount(recipe))]
+    if recipe.training.patience is not None:
+        found.append(EarlyStoppingCallback(recipe.training.patience))
     return found
+
+
+def _amount(recipe: Recipe) -> tuple[int, str]:
+    """What an update takes in, for the speed: tokens where all sequences have the same number."""
+    if recipe.task == "causal-lm":
+        return recipe.training.batch_size * recipe.data.length, "tokens"
+    return recipe.training.batch_size, "sequences"
 
 
 class Journal(TrainerCallback):
@@ -162,8 +174,8 @@ class Journal(TrainerCallback):
 class Progress(TrainerCallback):
     """A bar on a terminal, and a line for each log elsewhere. Speed is that of the steps alone."""
 
-    def __init__(self, tokens: int):
-        self.tokens = tokens  # of an update
+    def __init__(self, amount: int, unit: str):
+        self.amount, self.unit = amount, unit  # of an update
         self.steps, self.seconds = 0, 0.0  # since the last log
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -188,9 +200,9 @@ class Progress(TrainerCallback):
             tqdm.write(f"step {state.global_step:,}  {line}", file=sys.stderr)
 
     def _training(self, logs: dict[str, float]) -> str:
-        speed = self.tokens * self.steps / max(self.seconds, 1e-9)
+        speed = self.amount * self.steps / max(self.seconds, 1e-9)
         self.steps, self.seconds = 0, 0.0
-        return f"loss {logs['loss']:.4f}, lr {logs['learning_rate']:.2e}, {speed:,.0f} tokens/s"
+        return f"loss {logs['loss']:.4f}, lr {logs['learning_rate']:.2e}, {speed:,.0f} {self.unit}/s"
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.bar.close()
@@ -216,7 +228,8 @@ class Interruption(TrainerCallback):
             if PartialState().is_main_process:
                 print("\nfinishing the step and saving; once more to stop at once", file=sys.stderr)
 
-        old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        heard = (signal.SIGINT, signal.SIGTERM) if current_thread() is main_thread() else ()  # Python's rule
+        old = {number: signal.signal(number, ask) for number in heard}
         try:
             yield
         finally:

@@ -15,7 +15,7 @@ from tnn.experiments.processes import main_process_first, meet
 from tnn.experiments.recipe import GlueRecipe, Recipe
 from tnn.experiments.settings import describe
 from tnn.experiments.tasks import Task, glue_task, text_task
-from tnn.experiments.trainer import Interruption, RecipeTrainer, callbacks, training_arguments
+from tnn.experiments.trainer import Interruption, Journal, RecipeTrainer, callbacks, training_arguments
 
 TIMES = ("_runtime", "_per_second", "epoch")
 SCORES = "scores.json"
@@ -40,7 +40,7 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False, say: Callable[[str
     meet(recipe.training)
     with main_process_first():
         if PartialState().is_main_process:
-            runs.begin(out, recipe, resume)
+            runs.check(out, recipe, resume)
     if not PartialState().is_main_process:
         say = _nothing
     if isinstance(recipe, GlueRecipe):
@@ -65,6 +65,8 @@ def _run(task: Task, recipe: Recipe, out: Path, say: Callable[[str], None]) -> M
     set_seed(training.seed)
     model = task.make_model()
     say(describe(recipe, model, len(task.tokenizer)))
+    if PartialState().is_main_process:
+        runs.begin(out, recipe)
     steps = training.steps or math.ceil(len(task.train) * (training.epochs or 1) / training.batch_size)  # type: ignore[arg-type]
     interruption, log = Interruption(), runs.Log(out)
     trainer = RecipeTrainer(
@@ -75,7 +77,7 @@ def _run(task: Task, recipe: Recipe, out: Path, say: Callable[[str], None]) -> M
         eval_dataset=task.validation,
         data_collator=task.collate,
         compute_metrics=task.metrics,
-        callbacks=[*callbacks(training, log, training.batch_size * recipe.data.length), interruption],
+        callbacks=[*callbacks(recipe, log), interruption],
     )
     checkpoint = _go_on_from(out, log)
     try:
@@ -86,9 +88,10 @@ def _run(task: Task, recipe: Recipe, out: Path, say: Callable[[str], None]) -> M
     if interruption.stopping:
         raise Interrupted(f"stopped after step {trainer.state.global_step} of {steps}")
     measured = _evaluate(trainer, task)
-    trainer.save_model(str(out / runs.SCRATCH))  # all processes take part
-    if PartialState().is_main_process:
-        runs.finish(out, task.tokenizer, measured)
+    with runs.writing(f"the model of {out}"):
+        trainer.save_model(str(out / runs.SCRATCH))  # all processes take part
+        if PartialState().is_main_process:
+            runs.finish(out, task.tokenizer, measured)
     PartialState().wait_for_everyone()
     return measured
 
@@ -96,10 +99,12 @@ def _run(task: Task, recipe: Recipe, out: Path, say: Callable[[str], None]) -> M
 def _evaluate(trainer: RecipeTrainer, task: Task) -> Measured:
     """Of the final weights, on each set that the task has for it."""
     measured: Measured = {}
+    if trainer.args.load_best_model_at_end:
+        trainer.remove_callback(Journal)  # these are not the weights of the last step
     for name, dataset in task.evaluations.items():
         found = _just_evaluated(trainer, name) or trainer.evaluate(dataset, metric_key_prefix=name)
         measured |= {key: value for key, value in found.items() if not key.endswith(TIMES)}
-    return measured | {f"majority_{key}": value for key, value in task.to_beat.items()}
+    return measured | dict(task.to_beat)
 
 
 def _just_evaluated(trainer: RecipeTrainer, name: str) -> Measured | None:
@@ -117,22 +122,27 @@ def _go_on_from(out: Path, log: runs.Log) -> Path | None:
     with main_process_first():
         if PartialState().is_main_process:
             runs.remove_unfinished(out)
-            log.cut(0 if checkpoint is None else int(checkpoint.name.rpartition("-")[2]))
+            log.cut(runs.step_of(checkpoint))
     return checkpoint
 
 
 def _last_good(out: Path) -> str:
     checkpoint = runs.last_checkpoint(out)
     if checkpoint is None:
-        return "there is no checkpoint before it; try a lower learning rate or clipping"
-    return f"{checkpoint} is the last good checkpoint; try a lower learning rate or clipping"
+        return "there is no checkpoint before it; try a lower training.learning_rate, or training.clip"
+    again = f"model.preset=null model.start_from={checkpoint}"
+    return f"{checkpoint} is the last checkpoint; a new run can begin with it, by {again}, at a lower learning rate"
 
 
 def _fine_tune(recipe: GlueRecipe, out: Path, say: Callable[[str], None]) -> Measured:
     """Each task with each learning rate; the best on the validation set is the result of a task."""
+    with main_process_first():
+        tasks = {name: glue_task(_single(recipe, name)) for name in recipe.data.tasks}  # all there, before the first
+        if PartialState().is_main_process:
+            runs.begin(out, recipe)
     scores: dict[str, Measured] = {}
-    for name in recipe.data.tasks:
-        tried = [_fine_tune_once(recipe, name, rate, out, say) for rate in _rates(recipe)]
+    for name, task in tasks.items():
+        tried = [_fine_tune_once(recipe, name, rate, task, out, say) for rate in _rates(recipe)]
         scores[name] = max(tried, key=lambda measured: measured["score"])
         if PartialState().is_main_process:
             runs.write_text(out / SCORES, json.dumps(scores, indent=2))
@@ -140,43 +150,47 @@ def _fine_tune(recipe: GlueRecipe, out: Path, say: Callable[[str], None]) -> Mea
     return {name: measured["score"] for name, measured in scores.items()}
 
 
-def score_table(scores: dict[str, Measured]) -> str:
-    """One metric of a task a line, with what the most frequent class would give.
-
-    >>> from tnn.experiments.training import score_table
-    >>> measured = {"learning_rate": 1e-4, "eval_accuracy": 0.81, "majority_accuracy": 0.51}
-    >>> print(score_table({"sst2": measured}))
-    task  metric     score  majority  learning rate
-    sst2  accuracy  0.8100    0.5100         0.0001
-    """
-    lines = ["task  metric     score  majority  learning rate"]
-    for name, measured in scores.items():
-        for metric in GLUE[name].metrics:
-            score, majority = measured[f"eval_{metric}"], measured[f"majority_{metric}"]
-            lines.append(f"{name:4}  {metric:8}  {score:.4f}    {majority:.4f}  {measured['learning_rate']:13g}")
-    return "\n".join(lines)
-
-
 def _rates(recipe: GlueRecipe) -> tuple[float, ...]:
     return recipe.learning_rates or (recipe.training.learning_rate,)
 
 
-def _fine_tune_once(recipe: GlueRecipe, name: str, rate: float, out: Path, say: Callable[[str], None]) -> Measured:
-    """In a folder of its own; one that is finished stays as it is."""
+def _fine_tune_once(
+    recipe: GlueRecipe, name: str, rate: float, task: Task, out: Path, say: Callable[[str], None]
+) -> Measured:
+    """In a folder of its own; one that is finished stays as it is. A run that diverges counts 0, as in the paper."""
     folder = out / name / f"lr-{rate:g}" if recipe.learning_rates else out / name
-    single = _single(recipe, name, rate)
     if not runs.is_finished(folder):
-        with main_process_first():
-            if PartialState().is_main_process:
-                runs.begin(folder, single, resume=(folder / runs.RECIPE).exists())
-            task = glue_task(single)
-        _run(task, single, folder, say)
+        try:
+            _run(task, _single(recipe, name, rate), folder, say)
+        except ArithmeticError as error:
+            if not recipe.learning_rates:
+                raise
+            say(f"{name} with a learning rate of {rate:g} diverged: {error}")
+            return {"score": 0.0, "learning_rate": rate}
     measured = runs.load_measured(folder)
     return {"score": measured[f"eval_{GLUE[name].metrics[0]}"], "learning_rate": rate, **measured}
 
 
-def _single(recipe: GlueRecipe, name: str, rate: float) -> GlueRecipe:
+def _single(recipe: GlueRecipe, name: str, rate: float | None = None) -> GlueRecipe:
     """The recipe of one task and one learning rate."""
-    training = recipe.training.model_copy(update={"learning_rate": rate})
+    training = recipe.training.model_copy(update={"learning_rate": rate or recipe.training.learning_rate})
     data = recipe.data.model_copy(update={"tasks": (name,)})
     return recipe.model_copy(update={"training": training, "data": data, "learning_rates": ()})
+
+
+def score_table(scores: dict[str, Measured]) -> str:
+    """One metric of a task a line, with what the most frequent class would give.
+
+    >>> from tnn.experiments.training import score_table
+    >>> measured = {"learning_rate": 1e-4, "eval_accuracy": 0.81, "majority_eval_accuracy": 0.51}
+    >>> print(score_table({"sst2": measured}))
+    task  metric                score  majority  learning rate
+    sst2  accuracy             0.8100    0.5100         0.0001
+    """
+    lines = ["task  metric                score  majority  learning rate"]
+    for name, measured in scores.items():
+        for key in [key.removeprefix("majority_") for key in measured if key.startswith("majority_")]:
+            metric = key.removeprefix("eval_").replace("_", " ")
+            values = f"{measured[key]:.4f}    {measured[f'majority_{key}']:.4f}"
+            lines.append(f"{name:4}  {metric:19}  {values}  {measured['learning_rate']:13g}")
+    return "\n".join(lines)
