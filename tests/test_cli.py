@@ -36,12 +36,8 @@ TRAINED = 30 * 8 + 30 * 8 + 2 * 8 + 2 * sum(rows * columns + rows for rows, colu
 
 
 @pytest.fixture(autouse=True)
-def _one_thread():
-    """Tiny models: a second thread only costs."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def _few_threads(one_thread):
+    pass
 
 
 @pytest.fixture(autouse=True)

@@ -13,17 +13,25 @@ from typer.testing import CliRunner
 
 from tnn.cli import app
 from tnn.data.tokenizers import _byte_characters
+from tnn.experiments.recipe import load_recipe
 
 ROOT = Path(__file__).parent.parent
 FORM = "model-card.md"  # to be filled in
 DOCUMENTS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md") if path.name != FORM)]
-ORDER = ["docs/training.md", "docs/data.md", "docs/evaluation.md", "docs/generation.md", "docs/models.md", "README.md"]
+ORDER = [
+    "docs/training.md",
+    "docs/distributed.md",
+    "docs/data.md",
+    "docs/evaluation.md",
+    "docs/generation.md",
+    "docs/models.md",
+    "README.md",
+]
 ELSEWHERE = {  # what other tests run
     "make": "continuous integration runs make test; test_demo runs what make demo runs",
     "pip": "test_package installs",
-    "torchrun": "test_distributed launches",
-    "accelerate": "test_distributed launches",
 }
+LAUNCHERS = ("torchrun", "accelerate")  # test_distributed runs those that two processes on one machine can
 TINY = ["training.log_every=1", "training.evaluate_every=2", "training.save_every=2", "training.batch_size=4"]
 TINY_MODEL = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.rpe_size=8", "model.decay=0.9"]
 TINY_STEPS = ["training.steps=2", "training.warmup_steps=1", "training.micro_batch_size=2", "data.length=64"]
@@ -45,7 +53,7 @@ def test_python(document, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch):
+def home(tmp_path, monkeypatch, one_thread):
     """A folder with small data under the names that the documents use."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TNN_CACHE", str(tmp_path / "cache"))
@@ -71,10 +79,7 @@ def home(tmp_path, monkeypatch):
             Path("glue", folder, f"{split}.tsv").write_text(header + "".join(row.format(*r) for r in rows))
     Path("my-recipe.yaml").write_text(blocks("docs/training.md", "yaml")[0])
     torch.save({"model": _checkpoint()}, "checkpoint_best.pt")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield tmp_path
-    torch.set_num_threads(threads)
+    return tmp_path
 
 
 def _escape(character):
@@ -109,6 +114,12 @@ def test_commands(home):
     for document in ORDER:
         for words in commands(document):
             if words[0] in ELSEWHERE:
+                continue
+            if words[0] in LAUNCHERS:
+                recipe, *changes = [
+                    word for word in words[words.index("train") + 1 :] if not word.startswith(("-", "/"))
+                ]
+                load_recipe(recipe, changes)
                 continue
             assert words[0] == "tnn", f"{document}: nothing runs {shlex.join(words)}"
             done = CliRunner().invoke(app, shrunk(words)[1:])

@@ -210,7 +210,7 @@ def test_hugging_face_names(datasets, monkeypatch):
 
 def test_without_the_package_datasets(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ModuleNotFoundError, match="pip install datasets"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'toeplitz-nn\[datasets\]'"):
         open_corpus("hf:owner/name")
 
 

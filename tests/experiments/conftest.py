@@ -1,7 +1,6 @@
 import random
 
 import pytest
-import torch
 import yaml
 
 from tnn.experiments.recipe import parse_recipe
@@ -30,12 +29,8 @@ WORDS = [
 
 
 @pytest.fixture(autouse=True)
-def _one_thread():
-    """Tiny models: a second thread only costs."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def _few_threads(one_thread):
+    pass
 
 
 @pytest.fixture

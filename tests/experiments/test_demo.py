@@ -5,7 +5,6 @@ import shutil
 from dataclasses import replace
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from tnn.cli import app
@@ -15,12 +14,8 @@ from tnn.experiments.training import Interrupted
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _one_thread():
-    """Tiny models: a second thread only costs."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def _few_threads(one_thread):
+    pass
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,10 @@ from tnn.experiments.trainer import RecipeTrainer, training_arguments
 from tnn.experiments.training import train
 
 TORCHRUN = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "tnn", "train"]
-ACCELERATE = ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--module", "tnn", "train"]
+ACCELERATE = {
+    "ddp": ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--module", "tnn", "train"],
+    "fsdp": shlex.split("accelerate.commands.launch --use_fsdp --fsdp_version 2 --num_processes 2 --module tnn train"),
+}
 FREE_PORT = ["--main_process_port", "0"]  # torchrun --standalone finds one by itself
 MODES = {"ddp": (), "fsdp": ("training.arguments.fsdp=true",)}
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -97,7 +100,8 @@ def test_two_processes_learn_what_one_does(recipe_file, tmp_path, mode):
     assert (two / "model.safetensors").stat().st_size == (tmp_path / "one" / "model.safetensors").stat().st_size
 
     undo_the_end(two)
-    launch([ACCELERATE[0], *FREE_PORT, *ACCELERATE[1:]], file, *MODES[mode], "--out", two, "--resume")
+    launcher = [ACCELERATE[mode][0], *FREE_PORT, *ACCELERATE[mode][1:]]
+    launch(launcher, file, *MODES[mode], "--out", two, "--resume")
     assert losses(two) == logged
     torch.testing.assert_close(weights(two), found, atol=0, rtol=0)
 
@@ -115,7 +119,8 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step(recipe_file, tmp_pat
     assert codes == [130, 130]
     (checkpoint,) = (out / "checkpoints").iterdir()
     step = int(checkpoint.name.removeprefix("checkpoint-"))
-    assert all(f"stopped after step {step} of 400" in text for text in said)
+    assert f"stopped after step {step} of 400; go on with: the same and --resume" in said[0]
+    assert "stopped" not in said[1]
     assert runs.last_checkpoint(out) == checkpoint
 
 
@@ -149,7 +154,8 @@ def test_fsdp_has_the_precision_of_the_recipe(recipe, tmp_path):
 def test_the_document_has_these_commands():
     document = (Path(__file__).parents[2] / "docs" / "distributed.md").read_text()
     assert f"\ntorchrun {shlex.join(TORCHRUN[1:])} mini-alm\n" in document
-    assert f"\naccelerate launch {shlex.join(ACCELERATE[1:])} mini-alm\n" in document
+    for launcher in ACCELERATE.values():
+        assert f"\naccelerate launch {shlex.join(launcher[1:])} mini-alm\n" in document
     assert f"{shlex.join(TORCHRUN[1:])} mini-alm {shlex.join(MODES['fsdp'])}\n" in document
 
 

@@ -24,12 +24,8 @@ VOCABULARY = 64
 
 
 @pytest.fixture(autouse=True)
-def _one_thread():
-    """Tiny models: a second thread only costs."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def _few_threads(one_thread):
+    pass
 
 
 @pytest.fixture

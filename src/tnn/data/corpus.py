@@ -184,7 +184,7 @@ def _hugging_face(name: str) -> Texts:
     try:
         import datasets
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("Hugging Face data sets need the package datasets: pip install datasets") from None
+        raise ModuleNotFoundError("Hugging Face data sets need more: pip install 'toeplitz-nn[datasets]'") from None
     try:
         if any((Path(path) / file).exists() for file in ("dataset_dict.json", "state.json")):
             loaded = datasets.load_from_disk(path)
