@@ -244,7 +244,6 @@ def test_evaluate_a_masked_model(folder, text):
 
 def test_extrapolate(folder, text, tmp_path):
     model, out = folder(), tmp_path / "out"
-    out.mkdir()
     done = invoke("extrapolate", model, text, "--lengths", "50,100", "--out", out)
     assert done.exit_code == 0
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines()]
@@ -268,6 +267,13 @@ def test_bench(folder):
     assert header == ["context", "exact", "state-space", "recompute"]
     assert [row[0] for row in rows] == ["8", "20"]
     assert all(float(value) > 0 for row in rows for value in row[1:])
+
+
+def test_bench_leaves_out_what_does_not_apply(folder, tmp_path):
+    invoke("convert", "state-space", folder(), tmp_path / "states", "--tolerance", 1e-2)
+    for model, decoders in ((tmp_path / "states", ["state-space"]), (folder(decay=1.0), ["exact"])):
+        done = invoke("bench", model, "--contexts", "8", "--new-tokens", 2)
+        assert done.stdout.splitlines()[0].split() == ["context", *decoders, "recompute"]
 
 
 def test_data_prepare_and_tokenizer(text, tmp_path):
@@ -338,7 +344,7 @@ MISTAKES = {
     "length": ({}, ("evaluate", "model", "text", "--length", 0), "length must be at least 1; got 0"),
     "lengths": ({}, ("extrapolate", "model", "text", "--lengths", "a"), "lengths must be numbers .*got 'a'"),
     "long": ({}, ("extrapolate", "model", "text"), "lengths must be at most that of the text"),
-    "no out": ({}, ("extrapolate", "model", "text", "--out", "absent"), "there is no folder absent"),
+    "no place": ({}, ("show", "model", "--out", "absent/a.png"), "there is no folder absent"),
     "nothing to show": ({}, ("show", "absent"), "there is no model in absent"),
     "no corpus": ({}, ("data", "prepare", "absent"), "no text at absent"),
     "no recipe": ({}, ("train", "mini-al"), "did you mean mini-alm"),
