@@ -17,7 +17,7 @@ lint: .venv/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-demo: .venv/ready
+demo: .venv/demo
 	$(BIN)/python -m tnn demo --out build/demo
 
 SANITIZED := build/sanitize/libtoeplitz.so
@@ -29,9 +29,15 @@ sanitize: .venv/ready
 	LD_PRELOAD="$(RUNTIMES)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	TNN_NATIVE_LIBRARY=$(CURDIR)/$(SANITIZED) $(BIN)/python -m pytest tests/ops/test_native.py tests/ops/test_matmul.py -k native
 
-.venv/ready: pyproject.toml constraints.txt $(wildcard csrc/*)
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+SOURCES := pyproject.toml constraints.txt $(wildcard csrc/*)
+INSTALL = $(PYTHON) -m venv .venv && $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
+
+.venv/ready: $(SOURCES)
+	$(INSTALL) '.[dev]'
+	touch $@
+
+.venv/demo: $(SOURCES)  # less than the tests need
+	$(INSTALL) '.[plot]'
 	touch $@
 
 clean:
