@@ -268,7 +268,9 @@ def extrapolate(
         from tnn.experiments.evaluation import load_text
         from tnn.experiments.extrapolation import LENGTHS
         from tnn.experiments.extrapolation import extrapolate as measure
+        from tnn.experiments.figures import new_figure
 
+        new_figure(height=1)  # without matplotlib it fails here, not after the work
         chosen = _numbers("lengths", lengths) if lengths else LENGTHS
         network = _load_causal(model)
         found = load_text(model, network, text, split)
