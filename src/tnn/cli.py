@@ -26,7 +26,9 @@ Split = Annotated[
 ]
 Decoder = Literal["exact", "state-space", "recompute"]
 data = typer.Typer(no_args_is_help=True)
-app.add_typer(data, name="data", help="Tokenise texts, train tokenizers.")
+generators = typer.Typer(no_args_is_help=True)
+app.add_typer(data, name="data", help="Tokenise texts, train tokenizers, make data of Long-Range Arena.")
+data.add_typer(generators, name="generate", help="Make data of Long-Range Arena, by its rules.")
 app.add_typer(convert, name="convert", help="Convert checkpoints of other programs, and models to state spaces.")
 
 
@@ -239,7 +241,7 @@ def evaluate(
         int, typer.Option(help="With --stream: tokens in work at a time. No effect on the result.")
     ] = 4096,
 ) -> None:
-    """Perplexity of a language model, or the scores of one that was fine-tuned on GLUE."""
+    """Perplexity of a language model, or the scores of a classifier."""
     with _one_line_errors():
         from tnn.experiments.evaluation import evaluate as report
 
@@ -295,7 +297,7 @@ def show(
         from transformers import AutoModel
 
         from tnn.experiments.figures import draw_model, save_figure
-        from tnn.experiments.tasks import checked_model_folder
+        from tnn.experiments.tasks.task import checked_model_folder
 
         _quiet_transformers()
         path = out or checked_model_folder(model) / "kernels.png"
@@ -378,6 +380,48 @@ def make_bpe(
         made = train_bpe(open_corpus(text).lines("train"), size, mask=mask)
         save_whole(made, out)
         typer.echo(f"{len(made):,} tokens: {out}")
+
+
+Folder = Annotated[Path, typer.Option(metavar="DIR", help="The folder to make, or to go on with.")]
+Seed = Annotated[int, typer.Option(help="Of all draws: the same seed gives the same data.")]
+Workers = Annotated[int | None, typer.Option(help="Processes to use.", show_default="one a core")]
+
+
+@generators.command()
+def listops(
+    out: Folder,
+    seed: Seed = 0,
+    train: Annotated[int, typer.Option(help="Examples to train on.")] = 96_000,
+    val: Annotated[int, typer.Option(help="Examples to validate on.")] = 2_000,
+    test: Annotated[int, typer.Option(help="Examples to test on.")] = 2_000,
+    workers: Workers = None,
+) -> None:
+    """Nested lists of operations on digits: basic_train.tsv, basic_val.tsv, basic_test.tsv."""
+    with _one_line_errors():
+        from tnn.data.lra.listops import generate_listops
+
+        found = generate_listops(out, seed=seed, train=train, validation=val, test=test, workers=workers)
+        typer.echo(
+            f"{found.kept:,} of {found.drawn:,} trees kept ({found.kept / found.drawn:.1%}), "
+            f"{found.mean:,.0f} tokens in the mean, {found.median:,.0f} in the median: {out}"
+        )
+
+
+@generators.command()
+def pathfinder(
+    out: Folder,
+    size: Annotated[int, typer.Option(help="Pixels of a side: 32, or 128 for Path-X.")] = 32,
+    seed: Seed = 0,
+    count: Annotated[int, typer.Option(help="Pictures to draw.")] = 200_000,
+    contour_length: Annotated[int, typer.Option(help="Dashes of a contour: 14, or 9 or 6, which are easier.")] = 14,
+    workers: Workers = None,
+) -> None:
+    """Pictures of dashed contours: are the two discs the ends of one?"""
+    with _one_line_errors():
+        from tnn.data.lra.pathfinder import generate_pathfinder
+
+        generate_pathfinder(out, size=size, seed=seed, count=count, contour_length=contour_length, workers=workers)
+        typer.echo(f"{count:,} pictures: {out}")
 
 
 def _numbers(name: str, text: str) -> list[int]:

@@ -22,7 +22,7 @@ from transformers import (
 from tnn.experiments import runs
 from tnn.experiments.recipe import load_recipe, parse_recipe
 from tnn.experiments.schedules import learning_rate
-from tnn.experiments.tasks import text_task
+from tnn.experiments.tasks.language import text_task
 from tnn.experiments.trainer import training_arguments
 from tnn.experiments.training import train
 from tnn.models.backbone import TNNLayer

@@ -120,7 +120,7 @@ def _measure(recipe: Any, out: Path, scale: Scale, say: Say) -> Findings:
     steps = recipe.training.steps
     return Findings(
         facts=_facts(recipe, out),
-        settings=describe(recipe, model, len(text.tokenizer)),
+        settings=describe(recipe, model, vocabulary=len(text.tokenizer)),
         parameters=sum(count_parameters(model)),
         steps=steps,
         tokens_per_step=recipe.training.batch_size * recipe.data.length,

@@ -5,21 +5,35 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, default_collate
 from transformers import AutoConfig, EvalPrediction
 
 from tnn.data.blocks import collate
 from tnn.data.corpus import open_corpus
 from tnn.data.glue import find_task
+from tnn.data.images import open_images
+from tnn.data.lra import collate_lra
 from tnn.data.tokenizers import load_tokenizer
 from tnn.data.tokens import Tokens, cache_folder, tokenize
 from tnn.experiments.perplexity import block_perplexity, masked_perplexity, stream_perplexity
-from tnn.experiments.recipe import GlueRecipe, TextData
+from tnn.experiments.recipe import GlueRecipe, ImageRecipe, LraRecipe, TextData
 from tnn.experiments.runs import load_run_recipe
-from tnn.experiments.tasks import checked_model_folder, corpus_of, glue_metrics, glue_sets
-from tnn.models import TNNForCausalLM, TNNForMaskedLM, TNNForSequenceClassification
+from tnn.experiments.tasks.arena import PAD, load_arena
+from tnn.experiments.tasks.classes import accuracy
+from tnn.experiments.tasks.glue import glue_metrics, glue_sets
+from tnn.experiments.tasks.language import corpus_of
+from tnn.experiments.tasks.pictures import evaluation_images
+from tnn.experiments.tasks.task import checked_model_folder
+from tnn.models import (
+    TNNForCausalLM,
+    TNNForImageClassification,
+    TNNForMaskedLM,
+    TNNForSequenceClassification,
+    TNNForSequencePairClassification,
+)
 
-HEADS: dict[str, Any] = {head.__name__: head for head in (TNNForCausalLM, TNNForMaskedLM, TNNForSequenceClassification)}
+CLASSIFIERS = (TNNForSequenceClassification, TNNForSequencePairClassification, TNNForImageClassification)
+HEADS: dict[str, Any] = {head.__name__: head for head in (TNNForCausalLM, TNNForMaskedLM, *CLASSIFIERS)}
 
 
 class Text(NamedTuple):
@@ -77,6 +91,8 @@ def evaluate(
 ) -> str:
     """Perplexity of a language model, or scores of a classifier, and how they were measured; one number a line.
 
+    `source` is another text, or another folder with the examples of a classifier.
+
     >>> from pathlib import Path
     >>> from tnn.experiments.evaluation import evaluate
     >>> print(evaluate(Path("runs/mini-alm")))  # doctest: +SKIP
@@ -85,10 +101,10 @@ def evaluate(
     """
     model = load_model(folder)
     recipe = load_run_recipe(folder)
-    if isinstance(model, TNNForSequenceClassification):
-        if source is not None or length is not None or stream:
-            raise ValueError("a model of a GLUE task is scored on its validation set: give its folder alone")
-        return _evaluate_glue(folder, model, recipe)
+    if isinstance(model, CLASSIFIERS):
+        if length is not None or stream:
+            raise ValueError("a classifier is scored on whole examples: it takes neither --length nor --stream")
+        return _evaluate_classes(folder, model, recipe, source)
     text = load_text(folder, model, source, split)
     length = text.length if length is None else length
     if isinstance(model, TNNForMaskedLM):
@@ -104,16 +120,47 @@ def evaluate(
     return f"{found.to_text()}\n{'protocol':13}  {protocol}"
 
 
-def _evaluate_glue(folder: Path, model: Any, recipe: Any) -> str:
-    if not isinstance(recipe, GlueRecipe):
-        raise ValueError(f"{folder} does not say what its classes are: it has no recipe of a GLUE task")
+def _evaluate_classes(folder: Path, model: Any, recipe: Any, source: str | None) -> str:
+    """On the sets that the recipe names, or that another folder holds."""
+    if isinstance(recipe, GlueRecipe):
+        sets, join, metrics = _glue(folder, model, _moved(recipe, "glue", source))
+    elif isinstance(recipe, LraRecipe):
+        sets, join, metrics = _arena(folder, model, _moved(recipe, "folder", source))
+    elif isinstance(recipe, ImageRecipe):
+        sets, join, metrics = _pictures(_moved(recipe, "images", source))
+    else:
+        raise ValueError(f"{folder} does not say what its classes are: it has no recipe of a task with classes")
+    lines = []
+    for split, dataset in sets.items():
+        found = metrics(_predict(model, dataset, join))
+        lines += [f"{metric:13}  {value:.4f} on {split}, {len(dataset):,} examples" for metric, value in found.items()]
+    return "\n".join(lines)
+
+
+def _moved(recipe: Any, key: str, source: str | None) -> Any:
+    """The recipe with its data elsewhere."""
+    if source is None:
+        return recipe
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update={key: source})})
+
+
+def _glue(folder: Path, model: Any, recipe: GlueRecipe) -> tuple[Any, Any, Any]:
     name = recipe.data.tasks[0]
     tokenizer = load_tokenizer(folder, model.config.vocab_size)
-    lines = []
-    for split, dataset in glue_sets(recipe, tokenizer, find_task(name).validations).items():
-        found = _predict(model, dataset, collate(tokenizer.pad_token_id))
-        lines += [f"{metric:13}  {value:.4f} on {split}" for metric, value in glue_metrics(name)(found).items()]
-    return "\n".join(lines)
+    sets = glue_sets(recipe, tokenizer, find_task(name).validations)
+    return sets, collate(tokenizer.pad_token_id), glue_metrics(name)
+
+
+def _arena(folder: Path, model: Any, recipe: LraRecipe) -> tuple[Any, Any, Any]:
+    has_tokens = (folder / "tokenizer.json").is_file()
+    tokenizer = load_tokenizer(folder, model.config.vocab_size) if has_tokens else None
+    return load_arena(recipe, tokenizer, ("validation", "test")).sets, collate_lra(PAD), accuracy
+
+
+def _pictures(recipe: ImageRecipe) -> tuple[Any, Any, Any]:
+    sets = open_images(recipe.data.images)
+    judged = {split: evaluation_images(recipe, found) for split, found in sets.items() if split != "train"}
+    return judged, default_collate, accuracy
 
 
 @torch.inference_mode()

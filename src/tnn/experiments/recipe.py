@@ -59,25 +59,19 @@ class ModelSection(Section):
     def _check(self) -> "ModelSection":
         if (self.preset is None) == (self.start_from is None):
             raise ValueError("give either preset or start_from")
-        changes = _known_fields(self.changes) if self.changes else {}
-        if self.preset is not None:
-            from tnn.models import load_preset
+        from tnn.models import TNNConfig, TNNImageConfig, load_preset
 
+        kinds = [TNNConfig, TNNImageConfig] if self.preset is None else [type(load_preset(self.preset))]
+        known = {field.name for kind in kinds for field in fields(kind)} | {"num_labels"}
+        for key in self.changes:
+            if key not in known:
+                raise ValueError(_unknown(key, known))
+        if self.preset is not None:
             try:
-                load_preset(self.preset, **changes)
+                load_preset(self.preset, **self.changes)
             except TypeError as error:
                 raise ValueError(str(error)) from None
         return self
-
-
-def _known_fields(changes: dict[str, Any]) -> dict[str, Any]:
-    from tnn.models import TNNConfig
-
-    known = {field.name for field in fields(TNNConfig)}
-    for key in changes:
-        if key not in known:
-            raise ValueError(_unknown(key, known))
-    return changes
 
 
 class TextData(Section):
@@ -109,6 +103,52 @@ class GlueData(Section):
         return tasks
 
 
+class LraData(Section):
+    """A task of Long-Range Arena. See docs/lra.md for what `folder` can be."""
+
+    task: str  # text, listops, retrieval, image, pathfinder or pathx
+    folder: str
+    flavour: Literal["tnn", "skyformer"] = "tnn"  # whose reading of the data
+    length: PositiveInt | None = None  # tokens that longer texts are cut to; None: as published
+    check_counts: bool = True  # as many examples as were published, or none
+
+    @field_validator("task")
+    @classmethod
+    def _check(cls, task: str) -> str:
+        from tnn.data.lra import find_lra_task
+
+        find_lra_task(task)
+        return task
+
+
+class ImageData(Section):
+    """Pictures of classes. See docs/images.md for what `images` can be, and for the augmentations."""
+
+    images: str
+    size: PositiveInt = 224
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)  # of each channel, black being 0 and white 1
+    std: tuple[PositiveFloat, ...] = (0.229, 0.224, 0.225)
+    crop: Fraction = 0.875  # of the shorter side, in evaluation
+    augmentation: dict[str, Any] = {}  # fields of tnn.data.augmentation.Augmentation
+    repeats: PositiveInt = 1  # times a picture follows itself, augmented anew
+
+    @model_validator(mode="after")
+    def _check(self) -> "ImageData":
+        from tnn.data.augmentation import Augmentation
+
+        known = {field.name for field in fields(Augmentation)}
+        for key in self.augmentation:
+            if key not in known:
+                raise ValueError("augmentation: " + _unknown(key, known))
+        try:
+            Augmentation(**self.augmentation)
+        except TypeError as error:
+            raise ValueError(f"augmentation: {error}") from None
+        if len(self.mean) != len(self.std):
+            raise ValueError(f"mean and std must have a number for each channel; got {self.mean} and {self.std}")
+        return self
+
+
 class Training(Section):
     steps: PositiveInt | None = None  # updates
     epochs: PositiveFloat | None = None  # or passes over the data
@@ -120,6 +160,7 @@ class Training(Section):
     warmup_ratio: Fraction | None = None  # of all steps, where their number is not known ahead
     warmup_from: NonNegativeFloat = 0.0  # learning rate of the first step
     final_learning_rate: NonNegativeFloat = 0.0  # polynomial and cosine end there
+    schedule_steps: PositiveInt | None = None  # and after so many; None: with the run. A cosine rises again after it
     power: PositiveFloat = 1.0  # polynomial: 1 is a straight line
     betas: tuple[Fraction, Fraction] = (0.9, 0.98)
     epsilon: PositiveFloat = 1e-8
@@ -202,12 +243,26 @@ class GlueRecipe(_Recipe):
     learning_rates: tuple[PositiveFloat, ...] = ()  # tried in turn in place of training.learning_rate; the best stays
 
 
-Recipe = CausalRecipe | MaskedRecipe | GlueRecipe
+class LraRecipe(_Recipe):
+    """Classification of long sequences."""
+
+    task: Literal["lra"]
+    data: LraData
+
+
+class ImageRecipe(_Recipe):
+    """Classification of pictures."""
+
+    task: Literal["image"]
+    data: ImageData
+
+
+Recipe = CausalRecipe | MaskedRecipe | GlueRecipe | LraRecipe | ImageRecipe
 _ADAPTER: TypeAdapter[Recipe] = TypeAdapter(Annotated[Recipe, Field(discriminator="task")])
 _SECTIONS: dict[str, list[type[Section]]] = {
-    "": [CausalRecipe, MaskedRecipe, GlueRecipe],
+    "": [CausalRecipe, MaskedRecipe, GlueRecipe, LraRecipe, ImageRecipe],
     "model": [ModelSection],
-    "data": [TextData, GlueData],
+    "data": [TextData, GlueData, LraData, ImageData],
     "training": [Training],
 }
 
@@ -305,8 +360,8 @@ def parse_recipe(values: dict[str, Any], name: str = "recipe") -> Recipe:
 
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
-    tags = {"causal-lm", "masked-lm", "glue"}
-    place = [str(part) for part in problem["loc"] if part not in tags]
+    tags = {"causal-lm", "masked-lm", "glue", "lra", "image"}
+    place = [str(part) for number, part in enumerate(problem["loc"]) if number or part not in tags]
     path = ".".join(place)
     if problem["type"] == "extra_forbidden":
         section = ".".join(place[:-1])

@@ -16,8 +16,8 @@ from tnn.experiments.recipe import Recipe, dump_recipe, parse_recipe, read_yaml
 RECIPE, LOG, CHECKPOINTS = "recipe.yaml", "log.jsonl", "checkpoints"
 MODEL, MEASURED, SCRATCH = "config.json", "measured.json", ".model"
 HARMLESS = {  # keys that may change when a run goes on: its weights do not depend on them
-    *("about", "data.cache", "training.micro_batch_size", "training.log_every", "training.keep_checkpoints"),
-    *("training.report_to", "training.save_every"),
+    *("about", "data.cache", "data.check_counts", "training.micro_batch_size", "training.log_every"),
+    *("training.keep_checkpoints", "training.report_to", "training.save_every"),
 }
 
 
@@ -123,9 +123,10 @@ def writing(what: str) -> Iterator[None]:
         raise OSError(f"{what} could not be written: {error}") from error
 
 
-def finish(folder: Path, tokenizer: Any, measured: dict[str, float]) -> None:
+def finish(folder: Path, processor: Any, measured: dict[str, float]) -> None:
     """Move the model from its scratch folder beside the recipe; the configuration last: it is there when all is."""
-    tokenizer.save_pretrained(folder / SCRATCH)
+    if processor is not None:
+        processor.save_pretrained(folder / SCRATCH)
     (folder / SCRATCH / "training_args.bin").unlink(missing_ok=True)  # a pickle; the recipe says the same
     write_text(folder / MEASURED, json.dumps(measured, indent=2))
     for path in sorted((folder / SCRATCH).iterdir(), key=lambda path: path.name == MODEL):

@@ -12,7 +12,8 @@ def learning_rate(training: Training, steps: int) -> Callable[[int], float]:
     A straight line from `warmup_from` to the peak over the warm-up, and from there on
     - inverse-sqrt: peak * sqrt(warmup / step);
     - polynomial: to `final_learning_rate` after the last step, as (1 - progress)^power;
-    - cosine: to `final_learning_rate` along half a wave;
+    - cosine: to `final_learning_rate` along half a wave, and on along the wave if the run is longer than
+      `schedule_steps`;
     - constant: the peak.
 
     >>> from tnn.experiments.recipe import load_recipe
@@ -23,13 +24,15 @@ def learning_rate(training: Training, steps: int) -> Callable[[int], float]:
     warmup = warmup_steps(training, steps)
     peak, end = training.learning_rate, training.final_learning_rate
 
+    end_step = training.schedule_steps or steps
+
     def falling(step: int) -> float:
-        progress = min(1.0, (step - warmup) / max(1, steps - warmup))
+        progress = (step - warmup) / max(1, end_step - warmup)
         match training.schedule:
             case "inverse-sqrt":
                 return peak * math.sqrt(warmup / step)
             case "polynomial":
-                return end + (peak - end) * (1 - progress) ** training.power
+                return end + (peak - end) * max(0.0, 1 - progress) ** training.power
             case "cosine":
                 return end + (peak - end) * (1 + math.cos(math.pi * progress)) / 2
             case _:

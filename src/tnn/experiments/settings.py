@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from tnn.experiments.recipe import GlueRecipe, Recipe
+from tnn.experiments.recipe import GlueRecipe, ImageRecipe, LraRecipe, Recipe
 
 
-def describe(recipe: Recipe, model: Any = None, vocabulary: int | None = None) -> str:
-    """One setting a line; with a model, its size too.
+def describe(recipe: Recipe, model: Any = None, found: str = "", vocabulary: int | None = None) -> str:
+    """One setting a line; with a model, its size too, and what was found in the data.
 
     >>> from tnn.experiments.recipe import load_recipe
     >>> print(describe(load_recipe("wikitext103-alm")).splitlines()[0])
@@ -22,14 +22,11 @@ def describe(recipe: Recipe, model: Any = None, vocabulary: int | None = None) -
 
         rows["parameters"] = f"{sum(count_parameters(model)):,}"
         rows["layers"] = model.config.num_hidden_layers
-    if isinstance(recipe, GlueRecipe):
-        rows["data"] = f"{', '.join(recipe.data.tasks)} in {recipe.data.glue}"
-    else:
-        rows["data"] = recipe.data.corpus
-        rows["tokenizer"] = recipe.data.tokenizer
+    rows |= _data(recipe)
+    if found:
+        rows["found"] = found
     if vocabulary is not None:
         rows["vocabulary"] = f"{vocabulary:,}"
-    rows["sequence length"] = recipe.data.length
     rows["batch size"] = training.batch_size
     rows["updates"] = f"{training.steps:,}" if training.steps else f"{training.epochs:g} epochs"
     rows["warm-up"] = (
@@ -37,7 +34,8 @@ def describe(recipe: Recipe, model: Any = None, vocabulary: int | None = None) -
     )
     rates = getattr(recipe, "learning_rates", ()) or (training.learning_rate,)
     rows["learning rate"] = ", ".join(f"{rate:g}" for rate in rates)
-    rows["schedule"] = training.schedule
+    length = f" of {training.schedule_steps:,} updates" if training.schedule_steps else ""
+    rows["schedule"] = training.schedule + length
     rows["optimizer"] = f"Adam, betas {training.betas}, epsilon {training.epsilon:g}"
     rows["weight decay"] = f"{training.weight_decay:g}, decoupled"
     rows["clipping"] = f"{training.clip:g}" if training.clip else "none"
@@ -45,3 +43,29 @@ def describe(recipe: Recipe, model: Any = None, vocabulary: int | None = None) -
     rows["seed"] = training.seed
     width = 2 + max(map(len, rows))
     return "\n".join(f"{name:{width}}{value}" for name, value in rows.items())
+
+
+def _data(recipe: Recipe) -> dict[str, Any]:
+    if isinstance(recipe, GlueRecipe):
+        return {
+            "data": f"{', '.join(recipe.data.tasks)} in {recipe.data.glue}",
+            "sequence length": recipe.data.length,
+        }
+    if isinstance(recipe, LraRecipe):
+        return {
+            "data": f"{recipe.data.task} of Long-Range Arena in {recipe.data.folder}",
+            "reading": f"that of {recipe.data.flavour}",
+            "sequence length": recipe.data.length or "as published",
+        }
+    if isinstance(recipe, ImageRecipe):
+        augmentation = ", ".join(f"{key} {value}" for key, value in recipe.data.augmentation.items())
+        return {
+            "data": f"pictures in {recipe.data.images}",
+            "picture size": recipe.data.size,
+            "augmentation": augmentation or "none",
+        }
+    return {
+        "data": recipe.data.corpus,
+        "tokenizer": recipe.data.tokenizer,
+        "sequence length": recipe.data.length,
+    }

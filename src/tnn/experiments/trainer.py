@@ -22,6 +22,7 @@ from tnn.experiments.runs import Log, writing
 from tnn.experiments.schedules import learning_rate
 
 HIDDEN = ("total_flos", "epoch")  # of what a Trainer logs, no news here
+TIMES = ("_runtime", "_per_second", "epoch")  # how long an evaluation took
 
 
 class RecipeTrainer(Trainer):
@@ -209,8 +210,8 @@ class Progress(TrainerCallback):
 
 
 def _evaluation(logs: dict[str, float]) -> str:
-    hidden = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "epoch")
-    return ", ".join(f"{k.replace('eval_', 'validation ')} {v:.4f}" for k, v in logs.items() if k not in hidden)
+    names = {k: k.replace("eval_", "validation ").replace("_", " ") for k in logs if not k.endswith(TIMES)}
+    return ", ".join(f"{name} {logs[k]:.4f}" for k, name in names.items())
 
 
 class Interruption(TrainerCallback):

@@ -6,18 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from accelerate import PartialState
-from transformers import set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 
 from tnn.data.blocks import Order
 from tnn.data.glue import GLUE
 from tnn.experiments import runs
 from tnn.experiments.processes import main_process_first, meet
-from tnn.experiments.recipe import GlueRecipe, Recipe
+from tnn.experiments.recipe import GlueRecipe, ImageRecipe, LraRecipe, Recipe
 from tnn.experiments.settings import describe
-from tnn.experiments.tasks import Task, glue_task, text_task
-from tnn.experiments.trainer import Interruption, Journal, RecipeTrainer, callbacks, training_arguments
+from tnn.experiments.tasks.arena import lra_task
+from tnn.experiments.tasks.glue import glue_task
+from tnn.experiments.tasks.language import text_task
+from tnn.experiments.tasks.pictures import image_task
+from tnn.experiments.tasks.task import Task
+from tnn.experiments.trainer import TIMES, Interruption, Journal, RecipeTrainer, callbacks, training_arguments
 
-TIMES = ("_runtime", "_per_second", "epoch")
 SCORES = "scores.json"
 Measured = dict[str, float]
 
@@ -49,10 +52,32 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False, say: Callable[[str
         say(f"{out} is finished already")
         return runs.load_measured(out)
     with main_process_first():
-        task = text_task(recipe)
+        task = _make_task(recipe)
     measured = _run(task, recipe, out, say)
-    say(f"validation loss {measured['eval_loss']:.4f}; the model is in {out}")
+    say(f"{_result(measured)}; the model is in {out}")
     return measured
+
+
+def _make_task(recipe: Recipe) -> Task:
+    if isinstance(recipe, GlueRecipe):
+        return glue_task(recipe)
+    if isinstance(recipe, LraRecipe):
+        return lra_task(recipe)
+    if isinstance(recipe, ImageRecipe):
+        return image_task(recipe)
+    return text_task(recipe)
+
+
+def _result(measured: Measured) -> str:
+    if "eval_accuracy" not in measured:
+        return f"validation loss {measured['eval_loss']:.4f}"
+    names = {"eval": "validation", "test": "test"}
+    return ", ".join(
+        f"{names[key]} accuracy {measured[f'{key}_accuracy']:.4f} "
+        f"({measured[f'majority_{key}_accuracy']:.4f} by the most frequent class)"
+        for key in names
+        if f"{key}_accuracy" in measured
+    )
 
 
 def _nothing(text: str) -> None:
@@ -64,7 +89,8 @@ def _run(task: Task, recipe: Recipe, out: Path, say: Callable[[str], None]) -> M
     training = recipe.training
     set_seed(training.seed)
     model = task.make_model()
-    say(describe(recipe, model, len(task.tokenizer)))
+    vocabulary = len(task.processor) if isinstance(task.processor, PreTrainedTokenizerBase) else None
+    say(describe(recipe, model, task.found, vocabulary))
     if PartialState().is_main_process:
         runs.begin(out, recipe)
     steps = training.steps or math.ceil(len(task.train) * (training.epochs or 1) / training.batch_size)  # type: ignore[arg-type]
@@ -73,7 +99,7 @@ def _run(task: Task, recipe: Recipe, out: Path, say: Callable[[str], None]) -> M
         training,
         model=model,
         args=training_arguments(training, steps, str(out / runs.CHECKPOINTS), task.metric),
-        train_dataset=Order(task.train, training.seed, steps * training.batch_size),
+        train_dataset=Order(task.train, training.seed, steps * training.batch_size, task.repeats),
         eval_dataset=task.validation,
         data_collator=task.collate,
         compute_metrics=task.metrics,
@@ -91,7 +117,7 @@ def _run(task: Task, recipe: Recipe, out: Path, say: Callable[[str], None]) -> M
     with runs.writing(f"the model of {out}"):
         trainer.save_model(str(out / runs.SCRATCH))  # all processes take part
         if PartialState().is_main_process:
-            runs.finish(out, task.tokenizer, measured)
+            runs.finish(out, task.processor, measured)
     PartialState().wait_for_everyone()
     return measured
 
@@ -137,7 +163,7 @@ def _last_good(out: Path) -> str:
 def _fine_tune(recipe: GlueRecipe, out: Path, say: Callable[[str], None]) -> Measured:
     """Each task with each learning rate; the best on the validation set is the result of a task."""
     with main_process_first():
-        tasks = {name: glue_task(_single(recipe, name)) for name in recipe.data.tasks}  # all there, before the first
+        tasks = {name: _make_task(_single(recipe, name)) for name in recipe.data.tasks}  # all there, before the first
         if PartialState().is_main_process:
             runs.begin(out, recipe)
     scores: dict[str, Measured] = {}

@@ -49,6 +49,25 @@ class RMSNorm(nn.RMSNorm):
         return super().forward(x)
 
 
+class ScaleNorm(nn.Module):
+    """g x / rms(x) with one learned number g for all channels."""
+
+    def __init__(self, eps: float = 1e-5):
+        super().__init__()
+        self.eps = eps
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def reset_parameters(self) -> None:
+        nn.init.ones_(self.scale)
+
+    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
+        y = x.to(compute_dtype(x))
+        return (self.scale * y * torch.rsqrt(y.square().mean(-1, keepdim=True) + self.eps)).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"eps={self.eps}"
+
+
 class BatchNorm(nn.BatchNorm1d):
     """Batch normalisation of the channels (last axis), with statistics over the real positions only."""
 
@@ -80,6 +99,7 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
     "simple_rms": lambda size: SimpleRMSNorm(),
     "layer": LayerNorm,
     "rms": RMSNorm,
+    "scale": lambda size: ScaleNorm(),
     "batch": BatchNorm,
 }
 

@@ -10,6 +10,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from tnn.baselines.block import BaselineBlock
 from tnn.layers import TNNBlock
 from tnn.layers.norm import make_norm
 from tnn.models.cache import TNNCache
@@ -22,16 +23,20 @@ class TNNLayer(GradientCheckpointingLayer, TNNBlock):
     """A block of the paper, as transformers checkpoints and records it."""
 
 
+class BaselineLayer(GradientCheckpointingLayer, BaselineBlock):
+    """The same of a method that TNN is compared with."""
+
+
 class TNNPreTrainedModel(PreTrainedModel):
     """What all TNN models share: initialisation, and how transformers loads, casts and splits them."""
 
     config: TNNBlockConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["TNNLayer"]
+    _no_split_modules = ["TNNLayer", "BaselineLayer"]
     _keep_in_fp32_modules_strict = ["operator"]  # bfloat16 cannot tell lag 1,000 from lag 1,001
     _skip_keys_device_placement = ["past_key_values"]
-    _can_record_outputs = {"hidden_states": TNNLayer}
+    _can_record_outputs = {"hidden_states": [TNNLayer, BaselineLayer]}
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -50,7 +55,7 @@ class TNNPreTrainedModel(PreTrainedModel):
             super()._init_weights(module)  # its own reset would wipe loaded statistics
         elif isinstance(module, nn.Embedding):
             scaled = getattr(self.config, "scale_embedding", False)
-            std = self.config.hidden_size**-0.5 if scaled else self.config.initializer_range
+            std = module.embedding_dim**-0.5 if scaled else self.config.initializer_range
             nn.init.normal_(module.weight, std=std)
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 nn.init.zeros_(module.weight[module.padding_idx])
@@ -76,13 +81,16 @@ class TNNModel(TNNPreTrainedModel):
 
     def __init__(self, config: TNNConfig):
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=_own_pad_id(config))
+        size = config.embedding_size or config.hidden_size
+        self.embed_tokens = nn.Embedding(config.vocab_size, size, padding_idx=_own_pad_id(config))
+        self.embed_proj = XavierMap(size, config.hidden_size) if size != config.hidden_size else None
         self.positions = PositionEmbedding(
             config.position_embedding, config.hidden_size, config.max_position_embeddings
         )
         self.embed_norm = nn.LayerNorm(config.hidden_size) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.dropout if config.embedding_dropout is None else config.embedding_dropout)
-        self.layers = nn.ModuleList(TNNLayer(**config.block_options(i)) for i in range(config.num_hidden_layers))
+        layer = TNNLayer if config.mixer == "tnn" else BaselineLayer
+        self.layers = nn.ModuleList(layer(**config.block_options(i)) for i in range(config.num_hidden_layers))
         self.norm = make_norm(config.final_norm, config.hidden_size) if config.final_norm else None
         self.gradient_checkpointing = False
         self.post_init()
@@ -100,7 +108,7 @@ class TNNModel(TNNPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
-        """input_ids (batch, n), or inputs_embeds (batch, n, hidden_size): what `embed_tokens` would give for them.
+        """input_ids (batch, n), or inputs_embeds (batch, n, embedding_size): what `embed_tokens` would give for them.
 
         attention_mask (batch, n): 1 at real tokens. Documents packed into a row are kept apart if `position_ids`
         (batch, n) restart with each of them, or if `cu_seqlens`, the offsets of a batch of one, tell where they begin.
@@ -135,6 +143,8 @@ class TNNModel(TNNPreTrainedModel):
         x = inputs_embeds
         if self.config.scale_embedding:
             x = x * self.config.hidden_size**0.5
+        if self.embed_proj is not None:
+            x = self.embed_proj(x)  # (batch, n, hidden_size)
         x = self.positions(x, position_ids)
         if self.embed_norm is not None:
             x = self.embed_norm(x)
@@ -149,12 +159,16 @@ class TNNModel(TNNPreTrainedModel):
 
     @property
     def can_cache(self) -> bool:
-        """Whether outputs stay as they are when tokens are added: in causal models, but for two of the ablations."""
-        return self.config.is_decoder and all(o is not None and not o.depends_on_length for o in self.operators)
+        """Whether a sequence can go on from a state: in causal models, unless outputs change with the length."""
+        return self.config.is_decoder and None not in self._stateful
 
     def new_cache(self) -> TNNCache:
         """An empty cache, for a sequence that will come in parts."""
-        return TNNCache(self.operators)
+        return TNNCache(self._stateful)
+
+    @property
+    def _stateful(self) -> list[Any]:
+        return [layer.stateful for layer in self.layers]
 
     @property
     def operators(self) -> list[Any]:
@@ -168,7 +182,17 @@ class TNNModel(TNNPreTrainedModel):
             raise TypeError(f"past_key_values must be a cache that this model has returned; got {type(cache).__name__}")
         if self.gradient_checkpointing and self.training:
             raise ValueError("a cache cannot be used with gradient checkpointing, which runs each layer twice")
-        return cache.states_of(self.operators)
+        return cache.states_of(self._stateful)
+
+
+class XavierMap(nn.Linear):
+    """Between the size of the embedding and that of the layers: no bias."""
+
+    def __init__(self, in_features: int, out_features: int):
+        super().__init__(in_features, out_features, bias=False)
+
+    def reset_parameters(self) -> None:
+        nn.init.xavier_uniform_(self.weight)
 
 
 def _own_pad_id(config: TNNConfig) -> int | None:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from tnn.layers import ToeplitzOperator
-from tnn.streaming import History, Recurrence, new_state
+from tnn.baselines.mixer import Mixer
+from tnn.streaming import new_state
 
 
 class TNNCacheLayer(CacheLayerMixin):
@@ -17,9 +17,9 @@ class TNNCacheLayer(CacheLayerMixin):
 
     supports_early_init = False
 
-    def __init__(self, operator: ToeplitzOperator):
+    def __init__(self, owner: Any):
         super().__init__()
-        self.state = new_state(operator)
+        self.state = owner.new_state() if isinstance(owner, Mixer) else new_state(owner)
 
     @property
     def is_croppable(self) -> bool:
@@ -86,12 +86,12 @@ class TNNCache(Cache):
     4
     """
 
-    def __init__(self, operators: list[ToeplitzOperator]):
-        super().__init__(layers=[TNNCacheLayer(operator) for operator in operators])
+    def __init__(self, owners: list[Any]):
+        super().__init__(layers=[TNNCacheLayer(owner) for owner in owners])
 
-    def states_of(self, operators: list[ToeplitzOperator]) -> list[History | Recurrence]:
-        """The state of each operator, checked to be theirs."""
+    def states_of(self, owners: list[Any]) -> list[Any]:
+        """The state of each layer, checked to be theirs. Owners are operators, or mixers of the comparison."""
         states = [layer.state for layer in self.layers]
-        if len(states) != len(operators) or any(s.operator is not o for s, o in zip(states, operators, strict=True)):
+        if len(states) != len(owners) or any(s.operator is not o for s, o in zip(states, owners, strict=True)):
             raise ValueError("past_key_values belongs to another model; use a cache that this model has returned")
         return states

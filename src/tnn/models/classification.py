@@ -1,6 +1,7 @@
 """What classifiers share: pooling a sequence, mapping it to labels, and the loss."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tnn._precision import compute_dtype
@@ -17,8 +18,9 @@ class Classifier(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout(config.classifier_dropout)
         self._activation = None if act is None else activation("classifier_act", act)
-        self.hidden = None if act is None else nn.Linear(features, config.hidden_size)
-        self.out = nn.Linear(features if act is None else config.hidden_size, config.num_labels)
+        inner = config.classifier_size or config.hidden_size
+        self.hidden = None if act is None else nn.Linear(features, inner)
+        self.out = nn.Linear(features if act is None else inner, config.num_labels)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.hidden is not None and self._activation is not None:
@@ -42,12 +44,15 @@ def pool(x: Tensor, mask: Tensor | None, how: str) -> Tensor:
 def classification_loss(model: TNNPreTrainedModel, logits: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy of one label, squared error of numbers, or binary cross-entropy of several labels.
 
-    Which one is `config.problem_type`; if that is None, numbers for `num_labels=1`, one label for integer labels.
+    Which one is `config.problem_type`; if that is None, numbers for `num_labels=1`, one label for integer labels. One
+    label may also be given as the probability of each, in the shape of the logits.
     """
     if labels.shape[:1] != logits.shape[:1]:
         raise ValueError(f"labels must hold {len(logits)} rows, one a sequence; got shape {tuple(labels.shape)}")
     kind = model.config.problem_type
     one_label = kind is None and model.config.num_labels > 1 and not labels.is_floating_point()
+    if kind == "single_label_classification" and labels.is_floating_point() and labels.shape == logits.shape:
+        return F.cross_entropy(logits.to(compute_dtype(logits)), labels.to(compute_dtype(logits)))
     if kind == "single_label_classification" or one_label:
         if labels.numel() != logits.shape[0]:
             raise ValueError(

@@ -7,13 +7,14 @@ import torch
 from transformers import PreTrainedConfig
 
 from tnn._checks import check_choice, check_fraction, check_positive
+from tnn.baselines import find_method
 from tnn.layers import TNNBlock
+from tnn.layers.block import Block
 from tnn.layers.norm import NORMS
 
 POSITION_EMBEDDINGS = ("none", "sinusoidal", "learned")
 POOLINGS = ("mean", "first", "last")
 INITIALIZERS = ("gtu", "normal", "torch")
-MIXERS = ("tnn",)
 
 
 class TNNBlockConfig(PreTrainedConfig):
@@ -45,6 +46,7 @@ class TNNBlockConfig(PreTrainedConfig):
     max_position_embeddings: int | None = None
     pooling: str = "mean"
     classifier_act: str | None = None
+    classifier_size: int | None = None
     classifier_dropout: float = 0.0
     initializer: str = "gtu"
     initializer_range: float = 0.02
@@ -60,21 +62,24 @@ class TNNBlockConfig(PreTrainedConfig):
             check_positive("max_position_embeddings", self.max_position_embeddings)
         elif self.position_embedding == "learned":
             raise ValueError('max_position_embeddings must be given when position_embedding="learned"')
-        check_choice("mixer", self.mixer, MIXERS)
+        if self.mixer != "tnn":
+            find_method(self.mixer)
         check_choice("position_embedding", self.position_embedding, POSITION_EMBEDDINGS)
         check_choice("pooling", self.pooling, POOLINGS)
         check_choice("initializer", self.initializer, INITIALIZERS)
         check_fraction("classifier_dropout", self.classifier_dropout)
+        if self.classifier_size is not None:
+            check_positive("classifier_size", self.classifier_size)
         if self.embedding_dropout is not None:
             check_fraction("embedding_dropout", self.embedding_dropout)
         if self.final_norm is not None:
             check_choice("final_norm", self.final_norm, NORMS)
         if (self.coefficients == "poles") != bool(self.state_space):
             raise ValueError('coefficients="poles" and state_space go together: make them with to_state_space()')
-        if self.mixer_options:
+        if self.mixer_options and self.mixer == "tnn":
             raise ValueError(f"mixer_options must be empty for mixer='tnn'; got {self.mixer_options}")
         with torch.device("meta"):
-            TNNBlock(**self.block_options())  # which checks each of its options
+            self.block_class(**self.block_options())  # which checks each of its options
         super().__post_init__(**kwargs)
         import_module("tnn.models.auto")  # whoever has a configuration can ask the Auto classes for its model
 
@@ -85,8 +90,18 @@ class TNNBlockConfig(PreTrainedConfig):
             raise ValueError(f"the checkpoint holds a {found!r} model; {cls.__name__} describes {cls.model_type!r}")
         return super().from_dict(config_dict, **kwargs)
 
+    @property
+    def block_class(self) -> type[Block]:
+        if self.mixer == "tnn":
+            return TNNBlock
+        from tnn.baselines.block import BaselineBlock
+
+        return BaselineBlock
+
     def block_options(self, layer: int = 0) -> dict[str, Any]:
-        """The arguments of TNNBlock. Layers differ only in a state space: in the number of their poles."""
+        """The arguments of `block_class`. Layers differ only in a state space: in the number of their poles."""
+        if self.mixer != "tnn":
+            return self._baseline_options()
         options: dict[str, Any] = {
             "hidden_size": self.hidden_size,
             "structure": self.structure,
@@ -117,6 +132,19 @@ class TNNBlockConfig(PreTrainedConfig):
             "backend": self.backend,
         }
 
+    def _baseline_options(self) -> dict[str, Any]:
+        return {
+            "hidden_size": self.hidden_size,
+            "mixer": self.mixer,
+            "num_heads": self.num_attention_heads,
+            "ffn_expansion": self.glu_expansion,
+            "hidden_act": self.hidden_act,
+            "norm": self.norm,
+            "norm_position": self.norm_position,
+            "dropout": self.dropout,
+            **(self.mixer_options or {}),
+        }
+
 
 class TNNConfig(TNNBlockConfig):
     """Configuration of the text models.
@@ -136,7 +164,12 @@ class TNNConfig(TNNBlockConfig):
       length) or "learned" (for `max_position_embeddings`; None otherwise: there is no limit).
     - `dropout` of what a block adds and, unless `embedding_dropout` is given, of the embedding.
     - `pooling` ("mean" over the real tokens, "first", "last"), `classifier_act` (a hidden layer with this activation in
-      the classifier; None: one linear map), `classifier_dropout`: for the classification heads.
+      the classifier, of `classifier_size` or `hidden_size` features; None: one linear map), `classifier_dropout`: for
+      the classification heads.
+    - `mixer`: "tnn", or a method that TNN is compared with (`tnn.baselines.METHODS`) in its place, with its own
+      `mixer_options`, `num_attention_heads`, and a feed-forward layer of `glu_expansion * hidden_size`. See
+      docs/baselines.md.
+    - `embedding_size`, where it is not `hidden_size`; `lm_head_bias`: a bias in the output of a causal model.
     - `initializer`: "gtu" (projections of the GTU from N(0, `initializer_range`), the rest torch's default), "normal"
       (every dense layer so, biases 0), "torch" (torch's default).
     - `state_space`: what `TNNForCausalLM.to_state_space` found, one entry a layer; with `coefficients="poles"`.
@@ -151,15 +184,19 @@ class TNNConfig(TNNBlockConfig):
 
     vocab_size: int = 50_264
     is_decoder: bool = True
+    embedding_size: int | None = None
     scale_embedding: bool = True
     embedding_norm: bool = False
     tie_word_embeddings: bool = True
+    lm_head_bias: bool = False
     pad_token_id: int | None = 1
     bos_token_id: int | None = 0
     eos_token_id: int | list[int] | None = 2
 
     def __post_init__(self, **kwargs: Any) -> None:
         check_positive("vocab_size", self.vocab_size)
+        if self.embedding_size is not None:
+            check_positive("embedding_size", self.embedding_size)
         if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
             raise ValueError(f"pad_token_id must be below vocab_size {self.vocab_size}; got {self.pad_token_id}")
         super().__post_init__(**kwargs)
@@ -215,6 +252,10 @@ class TNNImageConfig(TNNBlockConfig):
 
     def block_options(self, layer: int = 0) -> dict[str, Any]:
         options = super().block_options(layer)
+        if self.mixer != "tnn":
+            if self.dims == 2:
+                raise ValueError(f"mixer {self.mixer!r} needs dims=1: it reads a sequence")
+            return options
         if self.structure == "attention+glu":
             if self.dims == 2:
                 raise ValueError('structure "attention+glu" needs dims=1: its attention reads a sequence')

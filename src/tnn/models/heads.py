@@ -16,7 +16,7 @@ from transformers.modeling_outputs import (
 from transformers.modeling_utils import slice_logits_to_keep
 from transformers.utils import can_return_tuple
 
-from tnn.models.backbone import TNNModel, TNNPreTrainedModel
+from tnn.models.backbone import TNNModel, TNNPreTrainedModel, XavierMap
 from tnn.models.cache import TNNCache
 from tnn.models.classification import Classifier, classification_loss, pool
 from tnn.models.configuration import TNNConfig
@@ -45,7 +45,9 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
         if not config.is_decoder:
             raise ValueError("TNNForCausalLM needs a causal configuration: is_decoder=True")
         self.model = TNNModel(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        size = config.embedding_size or config.hidden_size
+        self.head_proj = XavierMap(config.hidden_size, size) if size != config.hidden_size else None
+        self.lm_head = nn.Linear(size, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
     @can_return_tuple
@@ -72,6 +74,8 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
             **kwargs,
         )
         hidden = outputs.last_hidden_state
+        if self.head_proj is not None:
+            hidden = self.head_proj(hidden)
         if labels is None:
             loss, logits = None, self.lm_head(slice_logits_to_keep(hidden, logits_to_keep))
         else:
@@ -139,6 +143,8 @@ class TNNForMaskedLM(TNNPreTrainedModel):
         super().__init__(config)
         if config.is_decoder:
             raise ValueError("TNNForMaskedLM needs a bidirectional configuration: is_decoder=False")
+        if config.embedding_size not in (None, config.hidden_size):
+            raise ValueError("TNNForMaskedLM needs embedding_size=None: its output matrix is the embedding")
         self.model = TNNModel(config)
         self.lm_head = MaskedLMHead(config)
         self.post_init()

@@ -9,7 +9,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from tnn.layers.norm import make_norm
-from tnn.models.backbone import TNNLayer, TNNPreTrainedModel
+from tnn.models.backbone import BaselineLayer, TNNLayer, TNNPreTrainedModel
 from tnn.models.classification import Classifier, classification_loss, pool
 from tnn.models.configuration import TNNImageConfig
 from tnn.models.positions import PositionEmbedding
@@ -27,7 +27,7 @@ class TNNImagePreTrainedModel(TNNPreTrainedModel):
     config: TNNImageConfig
     main_input_name = "pixel_values"
     input_modalities = ("image",)
-    _no_split_modules = ["TNNLayer", "TNNGridLayer"]
+    _no_split_modules = ["TNNLayer", "TNNGridLayer", "BaselineLayer"]
 
 
 class TNNImageModel(TNNImagePreTrainedModel):
@@ -47,7 +47,7 @@ class TNNImageModel(TNNImagePreTrainedModel):
             config.position_embedding, config.hidden_size, config.max_position_embeddings
         )
         self.dropout = nn.Dropout(config.dropout if config.embedding_dropout is None else config.embedding_dropout)
-        layer = TNNLayer if config.dims == 1 else TNNGridLayer
+        layer = BaselineLayer if config.mixer != "tnn" else TNNLayer if config.dims == 1 else TNNGridLayer
         self.layers = nn.ModuleList(layer(**config.block_options(i)) for i in range(config.num_hidden_layers))
         self.norm = make_norm(config.final_norm, config.hidden_size) if config.final_norm else None
         self.post_init()

@@ -8,17 +8,31 @@ where that has one, and grows otherwise. Any split of a sequence into parts give
 from __future__ import annotations
 
 import copy
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tnn._precision import compute_dtype
-from tnn.layers import ToeplitzOperator
 from tnn.layers.sequences import Sequences
 from tnn.ops import toeplitz_matmul
 
 BLOCK = 64  # newest inputs that are mixed one by one
 SPARE = 128  # inputs kept beyond the reach, so that as many tokens can be taken back
+
+
+class CausalOperator(Protocol):
+    """What a history needs of an operator: ToeplitzOperator has it."""
+
+    @property
+    def causal(self) -> bool: ...
+    @property
+    def depends_on_length(self) -> bool: ...
+    @property
+    def reach(self) -> int | None: ...  # lags that are not zero; None if there is no end
+    @property
+    def backend(self) -> str: ...
+    def kernel(self, length: int, /) -> Tensor: ...  # (<= length, d)
 
 
 class History:
@@ -36,7 +50,7 @@ class History:
 
     croppable = True
 
-    def __init__(self, operator: ToeplitzOperator):
+    def __init__(self, operator: CausalOperator):
         if not operator.causal:
             raise ValueError("a state needs a causal operator: outputs of a bidirectional one depend on later inputs")
         if operator.depends_on_length:

@@ -1,0 +1,98 @@
+"""Mixers that count positions from the start of a sequence, and can leave out what stands after its end."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+
+from tnn.baselines.mixer import Mixer
+from tnn.layers.sequences import Sequences, State
+
+
+class AlignedMixer(Mixer):
+    """A mixer written in `mix_rows`: padded rows are moved to the start, and all of them mixed at once."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        return self.mix_rows(x, None)
+
+    def mix_rows(self, x: Tensor, real: Tensor | None) -> Tensor:
+        """x (..., n, hidden_size); real (..., n) is true up to the end of each row. None: rows have no padding."""
+        raise NotImplementedError
+
+    def mix_masked(self, x: Tensor, sequences: Sequences) -> Tensor:
+        if sequences.packed:
+            return super().mix_masked(x, sequences)
+        order = torch.argsort((~sequences.real).byte(), dim=-1, stable=True)  # real positions first, in their order
+        index = order.unsqueeze(-1).expand(x.shape)
+        y = self.mix_rows(sequences.zero_padding(x).gather(-2, index), sequences.real.gather(-1, order))
+        return torch.zeros_like(y).scatter(-2, index, y)
+
+    def unused_parameters(self) -> list[nn.Parameter]:
+        """What a published port has without using it, and its tables count."""
+        return []
+
+    def train(self, mode: bool = True) -> Self:
+        """Freezes what is unused again, for transformers makes all that it loads trainable.
+
+        Training on several devices waits for the gradient of whatever is.
+        """
+        for parameter in self.unused_parameters():
+            parameter.requires_grad_(False)
+        return super().train(mode)
+
+    def go_on(self, x: Tensor, sequences: Sequences | None, state: State) -> Tensor:
+        return state(x, None if self.ignores_mask else sequences)
+
+
+class Stepping(Protocol):
+    """What a RowState needs of its mixer. A memory is a named tuple of tensors with one row a sequence."""
+
+    def empty_memory(self, x: Tensor, /) -> Any: ...
+    def step(self, x: Tensor, real: Tensor, memory: Any, /) -> tuple[Tensor, Any]: ...
+
+
+class RowState:
+    """The state of a causal mixer: each call takes the next inputs of every row and returns their outputs."""
+
+    croppable = False
+
+    def __init__(self, operator: Stepping):
+        self.operator = operator
+        self.reset()
+
+    def reset(self) -> None:
+        self.seen = 0
+        self._memory: Any = None
+
+    @property
+    def batch_size(self) -> int | None:
+        """None before the first input."""
+        return None if self._memory is None else len(self._memory[0])
+
+    def __call__(self, x: Tensor, sequences: Sequences | None = None) -> Tensor:
+        """x (batch, n, d), the next n inputs; padding among them is left out. -> (batch, n, d)."""
+        if self.batch_size not in (None, x.shape[0]):
+            raise ValueError(f"the state holds {self.batch_size} sequences; got inputs for {x.shape[0]}")
+        if sequences is None:
+            real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        else:
+            x, real = sequences.zero_padding(x), sequences.real
+        memory = self.operator.empty_memory(x) if self._memory is None else self._memory
+        y, self._memory = self.operator.step(x, real, memory)
+        self.seen += x.shape[1]
+        return y
+
+    def crop(self, count: int) -> None:
+        raise ValueError("this state cannot take tokens back: it keeps sums of them")
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows of the batch; one may come several times."""
+        if self._memory is not None:
+            self._memory = self._memory._make(t.index_select(0, rows.to(t.device)) for t in self._memory)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> RowState:
+        """A second state of the same mixer; nothing is changed in place."""
+        return copy.copy(self)

@@ -1,0 +1,84 @@
+"""The block that a method of the comparison stands in: norm and residual, and a feed-forward layer if it has one."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from tnn.baselines.registry import find_method
+from tnn.layers.activation import activation
+from tnn.layers.block import Block
+from tnn.layers.gated import inner_size
+from tnn.layers.sequences import Mask, State, enter
+
+
+class BaselineBlock(Block):
+    """x + mix(norm(x)), then x + FFN(norm(x)), or with the norms after; `mixer` names the method.
+
+    >>> import torch
+    >>> from tnn.baselines.block import BaselineBlock
+    >>> block = BaselineBlock(16, mixer="transformer", num_heads=2, causal=True)
+    >>> block(torch.randn(1, 20, 16)).shape
+    torch.Size([1, 20, 16])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        *,
+        mixer: str,
+        causal: bool = False,
+        num_heads: int = 1,
+        ffn_expansion: float = 4,
+        hidden_act: str = "gelu",
+        norm: str = "layer",
+        norm_position: str = "pre",
+        dropout: float = 0.0,
+        **options: Any,
+    ):
+        method = find_method(mixer)
+        if not (method.causal if causal else method.bidirectional):
+            wanted, there = ("causal", "bidirectional") if causal else ("bidirectional", "causal")
+            raise ValueError(f"mixer {mixer!r} has no {wanted} form: it is {there} only")
+        heads = {"num_heads": num_heads} if method.heads else {}
+        try:
+            token_mixer = method.load()(hidden_size, causal=causal, **heads, **options)
+        except TypeError as error:
+            raise ValueError(f"mixer_options of {mixer!r}: {error}") from None
+        ffn = FeedForward(hidden_size, ffn_expansion, hidden_act) if method.feed_forward else None
+        super().__init__(hidden_size, token_mixer, ffn, norm=norm, norm_position=norm_position, dropout=dropout)
+        if token_mixer.bare:
+            self.token_norm = nn.Identity()
+
+    @property
+    def operator(self) -> Any:
+        """The Toeplitz operator that mixes the tokens, if that is what does."""
+        return getattr(self.token_mixer, "operator", None)
+
+    @property
+    def stateful(self) -> Any:
+        return self.token_mixer.stateful
+
+    def forward(self, x: Tensor, mask: Mask = None, state: State | None = None) -> Tensor:
+        if not self.token_mixer.bare:
+            return super().forward(x, mask, state)
+        x, sequences = enter(x, mask)
+        return self.token_mixer(x, sequences, state)
+
+
+class FeedForward(nn.Module):
+    """Two dense layers with an activation between them; each position alone."""
+
+    def __init__(self, hidden_size: int, expansion: float, hidden_act: str):
+        super().__init__()
+        inner = inner_size("glu_expansion", hidden_size, expansion)
+        self.hidden_act = hidden_act
+        self._activation = activation("hidden_act", hidden_act)
+        self.in_proj = nn.Linear(hidden_size, inner)
+        self.out_proj = nn.Linear(inner, hidden_size)
+
+    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
+        """x (..., hidden_size)."""
+        return self.out_proj(self._activation(self.in_proj(x)))
+
+    def extra_repr(self) -> str:
+        return f"hidden_act={self.hidden_act}"

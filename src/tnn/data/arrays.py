@@ -1,0 +1,232 @@
+"""Images stored as arrays, all of one size: CIFAR-10's batches, MNIST's idx files, numpy's .npy files."""
+
+import io
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tnn.data.packed import find_file, reading
+
+CIFAR_SHAPE = (3, 32, 32)
+IDX_BYTES = 8  # the type "unsigned byte" in the header of an idx file
+
+
+class Arrays(NamedTuple):
+    """Images and the number of each one's class."""
+
+    images: NDArray[np.uint8]  # (N, H, W) grey or (N, H, W, 3)
+    labels: NDArray[np.int64]  # (N,)
+
+
+def load_arrays(folder: Path) -> dict[str, Arrays]:
+    """The images of a folder, "train" and "test", by the files that are in it; each may be packed as .xz or .gz.
+
+    There may be CIFAR-10's python batches (`data_batch_1` to `data_batch_5`, `test_batch`) or its binary ones (the
+    same, with .bin after it), themselves or the archive's own sub-folder of them; MNIST's idx files
+    (`train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, and `t10k-` for the test); or `x_train.npy`, `y_train.npy`,
+    `x_test.npy`, `y_test.npy`.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from tnn.data.arrays import load_arrays
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for split, count in ("train", 6), ("test", 2):
+    ...         np.save(Path(folder, f"x_{split}.npy"), np.zeros((count, 28, 28), np.uint8))
+    ...         np.save(Path(folder, f"y_{split}.npy"), np.arange(count))
+    ...     arrays = load_arrays(Path(folder))
+    >>> arrays["train"].images.shape, arrays["test"].labels.tolist()
+    ((6, 28, 28), [0, 1])
+    """
+    found = _find_layout(folder)
+    if found is None:
+        raise FileNotFoundError(f"{folder} holds no images as arrays: there is none of {', '.join(_FIRST_FILES)}")
+    layout, home = found
+    return {
+        "train": _load_split(layout.read, home, layout.train),
+        "test": _load_split(layout.read, home, layout.test),
+    }
+
+
+def holds_arrays(folder: Path) -> bool:
+    """Whether `load_arrays` knows the files of a folder.
+
+    >>> from pathlib import Path
+    >>> from tnn.data.arrays import holds_arrays
+    >>> holds_arrays(Path("nowhere"))
+    False
+    """
+    return _find_layout(folder) is not None
+
+
+def _load_split(read: "_Read", home: Path, groups: "_Groups") -> Arrays:
+    paths = [[find_file(home / name) for name in names] for names in groups]
+    for path in (path for group in paths for path in group):
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no {path}, which belongs to the images in {home}")
+    parts = [_check(read(*group), group) for group in paths]
+    images, labels = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return Arrays(images, labels)
+
+
+def _check(arrays: Arrays, paths: list[Path]) -> Arrays:
+    """Where every format can be wrong."""
+    (images, labels), where = arrays, paths[0]
+    grey = images.ndim == 3
+    if images.dtype != np.uint8 or not (grey or (images.ndim == 4 and images.shape[3] == 3)) or 0 in images.shape:
+        raise ValueError(
+            f"{where}: images must be uint8 of shape (N, H, W) or (N, H, W, 3), and some; "
+            f"got {images.dtype} of shape {images.shape}"
+        )
+    if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError(
+            f"{paths[-1]}: there must be an integer label for each of {len(images)} images; "
+            f"got {labels.dtype} of shape {labels.shape}"
+        )
+    if labels.min() < 0:
+        raise ValueError(f"{paths[-1]}: labels must be 0 or more; got {labels.min()}")
+    return Arrays(images, labels.astype(np.int64))
+
+
+def _read_batch(path: Path) -> Arrays:
+    """A python batch of CIFAR-10: a pickle, that of Python 2, of a dictionary with an array and a list."""
+    try:
+        batch = _BatchUnpickler(io.BytesIO(_read_bytes(path)), encoding="bytes").load()
+        fields = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
+        pixels = fields["data"].to_bytes()
+        labels = np.array(fields["labels"])
+    except Exception as error:  # a damaged pickle can raise anything
+        raise ValueError(f"{path} is no batch of CIFAR-10: {type(error).__name__}: {error}") from None
+    return Arrays(_cifar_images(pixels, path), labels)
+
+
+class _BatchUnpickler(pickle.Unpickler):
+    """Makes nothing but numbers, strings, lists and dictionaries, and keeps arrays as they are stored.
+
+    A pickle may name any function, to be called as it is loaded. Those that a numpy array names become `_Stored`;
+    others are refused.
+    """
+
+    def find_class(self, module: str, name: str) -> type["_Stored"]:
+        if (module, name) in _ARRAY_NAMES:
+            return _Stored
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which an array does not need")
+
+
+_ARRAY_NAMES = {
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("numpy.core.multiarray", "_reconstruct"),  # numpy 1
+    ("numpy._core.multiarray", "_reconstruct"),  # numpy 2
+}
+
+
+class _Stored:
+    """A numpy array or data type of a pickle: what it is to be made of."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+        self.state: tuple[Any, ...] = ()
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.state = state
+
+    def to_bytes(self) -> bytes:
+        """The numbers of an array of bytes, in the order of its rows."""
+        _, shape, dtype, by_column, numbers = self.state
+        if dtype.arguments[0] not in ("u1", b"u1"):
+            raise ValueError(f"its data are of type {dtype.arguments[0]!r} where 'u1' is needed")
+        return np.frombuffer(numbers, np.uint8).reshape(shape, order="F" if by_column else "C").tobytes()
+
+
+def _read_binary_batch(path: Path) -> Arrays:
+    """A binary batch of CIFAR-10: rows of a label and the pixels."""
+    data, row = _read_bytes(path), 1 + np.prod(CIFAR_SHAPE)
+    if len(data) % row:
+        raise ValueError(f"{path} must have a multiple of {row} bytes, a label and an image each; got {len(data)}")
+    rows = np.frombuffer(data, np.uint8).reshape(-1, row)
+    return Arrays(_cifar_images(rows[:, 1:].tobytes(), path), rows[:, 0].astype(np.int64))
+
+
+def _cifar_images(pixels: bytes, path: Path) -> NDArray[np.uint8]:
+    if len(pixels) % np.prod(CIFAR_SHAPE):
+        raise ValueError(f"{path} must have images of {CIFAR_SHAPE}; got {len(pixels)} pixels")
+    images = np.frombuffer(pixels, np.uint8).reshape(-1, *CIFAR_SHAPE)
+    return np.ascontiguousarray(images.transpose(0, 2, 3, 1))  # (N, 32, 32, 3)
+
+
+def _read_idx_pair(images: Path, labels: Path) -> Arrays:
+    return Arrays(_read_idx(images), _read_idx(labels).astype(np.int64))
+
+
+def _read_idx(path: Path) -> NDArray[np.uint8]:
+    """Two bytes 0, the type of the numbers, how many axes, the length of each as four bytes, the numbers."""
+    data = _read_bytes(path)
+    if len(data) < 4 or data[:2] != b"\0\0" or data[2] != IDX_BYTES:
+        raise ValueError(f"{path} is no idx file of bytes: it begins with {data[:4].hex(' ') or 'nothing'}")
+    start = 4 + 4 * data[3]
+    shape = [int.from_bytes(data[place : place + 4], "big") for place in range(4, start, 4)]
+    if len(data) - start != np.prod(shape):
+        raise ValueError(f"{path} must have {np.prod(shape)} numbers, as its header says; got {len(data) - start}")
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
+
+
+def _read_npy_pair(images: Path, labels: Path) -> Arrays:
+    x, y = _read_npy(images), _read_npy(labels)
+    return Arrays(x.squeeze(3) if x.ndim == 4 and x.shape[3] == 1 else x, y.squeeze(1) if y.shape[1:] == (1,) else y)
+
+
+def _read_npy(path: Path) -> NDArray[Any]:
+    try:
+        # Not from the file itself: numpy would read on in the packed one.
+        return np.load(io.BytesIO(_read_bytes(path)), allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is no array of numbers: {error}") from None
+
+
+def _read_bytes(path: Path) -> bytes:
+    with reading(path) as file:
+        return file.read()
+
+
+_Read = Callable[..., Arrays]  # of the files of a group
+_Groups = tuple[tuple[str, ...], ...]  # names of files that are read together
+
+
+class _Layout(NamedTuple):
+    folder: str  # where the archive puts the files
+    train: _Groups
+    test: _Groups
+    read: _Read
+
+
+_LAYOUTS = (
+    _Layout("cifar-10-batches-py", tuple((f"data_batch_{k}",) for k in range(1, 6)), (("test_batch",),), _read_batch),
+    _Layout(
+        "cifar-10-batches-bin",
+        tuple((f"data_batch_{k}.bin",) for k in range(1, 6)),
+        (("test_batch.bin",),),
+        _read_binary_batch,
+    ),
+    _Layout(
+        "",
+        (("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),),
+        (("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),),
+        _read_idx_pair,
+    ),
+    _Layout("", (("x_train.npy", "y_train.npy"),), (("x_test.npy", "y_test.npy"),), _read_npy_pair),
+)
+_FIRST_FILES = [layout.train[0][0] for layout in _LAYOUTS]
+
+
+def _find_layout(folder: Path) -> tuple[_Layout, Path] | None:
+    """The layout whose first file is there, and the folder that it is in."""
+    for layout in _LAYOUTS:
+        for home in (folder, folder / layout.folder):
+            if find_file(home / layout.train[0][0]).is_file():
+                return layout, home
+    return None

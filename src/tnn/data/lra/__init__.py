@@ -1,0 +1,24 @@
+"""Long-Range Arena: six tasks on long sequences, as the authors of the paper and those of Skyformer read them."""
+
+from typing import TYPE_CHECKING
+
+from tnn._lazy import lazy_attributes
+
+if TYPE_CHECKING:
+    from tnn.data.lra.batches import collate_lra
+    from tnn.data.lra.loading import LraSets, load_lra
+    from tnn.data.lra.tasks import LRA, Flavour, LraTask, find_lra_task
+
+__all__ = ["LRA", "Flavour", "LraSets", "LraTask", "collate_lra", "find_lra_task", "load_lra"]
+
+# On first use, so that the processes of the generators, which live in this package, do without torch.
+HOMES = {
+    "LRA": "tnn.data.lra.tasks",
+    "Flavour": "tnn.data.lra.tasks",
+    "LraSets": "tnn.data.lra.loading",
+    "LraTask": "tnn.data.lra.tasks",
+    "collate_lra": "tnn.data.lra.batches",
+    "find_lra_task": "tnn.data.lra.tasks",
+    "load_lra": "tnn.data.lra.loading",
+}
+__getattr__ = lazy_attributes(__name__, HOMES)

@@ -1,0 +1,131 @@
+"""The texts of Long-Range Arena as they are stored: IMDb's reviews, ListOps, pairs of papers."""
+
+import io
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tnn.data.lra.tasks import LRA, check_label
+from tnn.data.packed import find_file, reading
+
+LISTOPS_FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
+LISTOPS_COLUMNS = ("Source", "Target")
+PAIR_FILES = {
+    "train": "new_aan_pairs.train.tsv",
+    "validation": "new_aan_pairs.eval.tsv",
+    "test": "new_aan_pairs.test.tsv",
+}
+PAIR_COLUMNS = ("label", "id1", "id2", "text1", "text2")
+REVIEW_COLUMNS = ("text", "label")
+SENTIMENTS = ("neg", "pos")  # folders of IMDb's archive, in the order of the labels
+
+
+class Row(NamedTuple):
+    """One text or two, and their class."""
+
+    texts: tuple[str, ...]
+    label: int
+
+
+def open_rows(task: str, source: str | Path) -> Callable[[str], Iterator[Row]]:
+    """What gives the rows of a split, from the beginning at each call; text has "train" and "test" alone.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from tnn.data.lra.sources import open_rows
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "basic_val.tsv").write_text("Source\\tTarget\\n[MAX 4 7 ]\\t7\\n")
+    ...     list(open_rows("listops", folder)("validation"))
+    [Row(texts=('[MAX 4 7 ]',), label=7)]
+    """
+    if str(source).startswith("hf:"):
+        if task != "text":
+            raise ValueError(f"only the task text can come from {source}; {task} needs {LRA[task].where}")
+        return partial(_table_rows, _load_tables(str(source).removeprefix("hf:")), str(source))
+    reader = {"text": _reviews, "listops": _listops, "retrieval": _pairs}[task]
+    return partial(reader, Path(source))
+
+
+def _reviews(folder: Path, split: str) -> Iterator[Row]:
+    """train.tsv and test.tsv with a header, or IMDb's own folders."""
+    table = find_file(folder / f"{split}.tsv")
+    homes = [home for home in (folder, folder / "aclImdb") if (home / split).is_dir()]
+    if table.is_file():
+        for where, fields in _tsv(table, REVIEW_COLUMNS):
+            yield Row(fields[:1], check_label("text", fields[1], where))
+    elif homes:
+        yield from _review_files(homes[0] / split)
+    else:
+        raise FileNotFoundError(f"there is neither {table} nor {folder / split}: text needs {LRA['text'].where}")
+
+
+def _review_files(folder: Path) -> Iterator[Row]:
+    for label, sentiment in enumerate(SENTIMENTS):
+        paths = sorted((folder / sentiment).glob("*.txt*"))
+        if not paths:
+            raise FileNotFoundError(f"there is no {folder / sentiment / '*.txt'}: text needs {LRA['text'].where}")
+        for path in paths:
+            with reading(path) as file:
+                yield Row((file.read().decode(),), label)
+
+
+def _listops(folder: Path, split: str) -> Iterator[Row]:
+    for where, fields in _tsv(_existing(folder / LISTOPS_FILES[split], "listops"), LISTOPS_COLUMNS):
+        yield Row(fields[:1], check_label("listops", fields[1], where))
+
+
+def _pairs(folder: Path, split: str) -> Iterator[Row]:
+    """No header. A paper is the bytes of its text as Python prints them, b'...', and that is what models read."""
+    path = _existing(folder / PAIR_FILES[split], "retrieval")
+    for where, (label, _, _, first, second) in _tsv(path, PAIR_COLUMNS, header=False):
+        yield Row((first, second), check_label("retrieval", label, where))
+
+
+def _existing(path: Path, task: str) -> Path:
+    if not (found := find_file(path)).is_file():
+        raise FileNotFoundError(f"there is no {path}: {task} needs {LRA[task].where}")
+    return found
+
+
+def _tsv(path: Path, names: tuple[str, ...], header: bool = True) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The columns of these names, and of each row its file and line."""
+    with reading(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="\n")  # quotes and a stray \r are text
+        rows = (line.rstrip("\r\n").split("\t") for line in text)
+        found = next(rows, []) if header else list(names)
+        if missing := [name for name in names if name not in found]:
+            raise ValueError(f"{path}: no column {missing[0]!r} in its first line, {' | '.join(found)[:80]!r}")
+        columns = [found.index(name) for name in names]
+        for number, row in enumerate(rows, start=2 if header else 1):
+            if len(row) == len(found):
+                yield f"{path}, line {number}", tuple(row[column] for column in columns)
+            elif row != [""]:
+                raise ValueError(f"{path}, line {number}: {len(row)} columns where {len(found)} are needed")
+
+
+def _load_tables(name: str) -> Any:
+    try:
+        from datasets import load_dataset, load_from_disk
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("Hugging Face data sets need more: pip install 'toeplitz-nn[datasets]'") from None
+    folder = Path(name)
+    if not folder.exists():
+        return load_dataset(name)
+    if (folder / "dataset_dict.json").is_file():
+        return load_from_disk(folder)
+    files = {split: sorted(map(str, folder.rglob(f"{split}*.parquet"))) for split in ("train", "test")}
+    if not any(files.values()):
+        raise FileNotFoundError(f"there is no {folder / 'train.parquet'} or the like, and no data set saved there")
+    return load_dataset("parquet", data_files={split: paths for split, paths in files.items() if paths})
+
+
+def _table_rows(tables: Any, source: str, split: str) -> Iterator[Row]:
+    if split not in tables:
+        raise FileNotFoundError(f"{source} has no split {split!r}; it has {', '.join(tables)}")
+    table = tables[split]
+    if missing := [name for name in REVIEW_COLUMNS if name not in table.column_names]:
+        raise ValueError(f"{source}: no column {missing[0]!r}; it has {', '.join(table.column_names)}")
+    for rows in table.select_columns(list(REVIEW_COLUMNS)).iter(batch_size=1000):
+        for text, label in zip(rows["text"], rows["label"], strict=True):
+            yield Row((text,), check_label("text", label, f"{split} of {source}"))

@@ -1,0 +1,105 @@
+"""Texts of Long-Range Arena as a model reads them: ids, kept all in one array."""
+
+from collections.abc import Callable, Iterable
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils.data import Dataset
+
+from tnn.data.lra.sources import Row
+from tnn.data.lra.vocabulary import split_words
+from tnn.data.tokenizers import highest_id
+
+PREFIXES = ("", "pair_")  # of the keys of a first text and of a second
+PROBE = "The cat sat (on [MAX 4 7 ] ), the mat."
+
+
+class TextSet(Dataset[dict[str, Tensor]]):
+    """`input_ids` and `labels`, of pairs `pair_input_ids` too; texts are tokenised ahead and cut to `length` tokens.
+
+    With `padded`, each has as many ids, 0 at the end, and an attention mask that tells which are not 0. The tokenizer
+    must be one of this package: characters and bytes, or with `words` what never goes across a blank.
+
+    >>> from tnn.data.lra.sources import Row
+    >>> from tnn.data.lra.texts import TextSet
+    >>> from tnn.data.lra.vocabulary import make_lra_tokenizer
+    >>> dataset = TextSet([Row(("ab",), 1)], make_lra_tokenizer("characters", 4, ["aab"]), length=4)
+    >>> dataset[0]
+    {'input_ids': tensor([3, 4, 2]), 'labels': tensor(1)}
+    """
+
+    def __init__(
+        self, rows: Iterable[Row], tokenizer: Any, length: int, padded: int | None = None, words: bool = False
+    ) -> None:
+        encode, dtype = _encoder(tokenizer, length, words), np.min_scalar_type(highest_id(tokenizer))
+        ids, counts, labels = bytearray(), [], []
+        self.texts = 1  # in a row
+        for row in rows:
+            self.texts = len(row.texts)
+            for text in row.texts:
+                found = np.fromiter(encode(text), dtype)
+                ids += found.tobytes()
+                counts.append(len(found))
+            labels.append(row.label)
+        self.ids: NDArray[Any] = np.frombuffer(ids, dtype)  # of all texts
+        self.ends = np.cumsum(counts, dtype=np.int64)  # of each, in `ids`
+        self.labels = np.array(labels, np.int64)
+        self.longest = max(counts, default=0)
+        self.padded = padded
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        if not 0 <= index < len(self):
+            raise IndexError(f"index {index} is not one of 0 to {len(self) - 1}")
+        item = {}
+        for place, prefix in enumerate(PREFIXES[: self.texts]):
+            ids = self._text(index * self.texts + place)
+            if self.padded is not None:
+                ids = pad(ids, (0, self.padded - len(ids)))
+                item[f"{prefix}attention_mask"] = (ids != 0).long()
+            item[f"{prefix}input_ids"] = ids
+        return item | {"labels": torch.tensor(self.labels[index])}
+
+    def _text(self, number: int) -> Tensor:
+        start = self.ends[number - 1] if number else 0
+        return torch.from_numpy(self.ids[start : self.ends[number]].astype(np.int64))
+
+
+def _encoder(tokenizer: Any, length: int, words: bool) -> Callable[[str], Iterable[int]]:
+    """The ids of a text, at most `length`. Each of its few kinds of pieces is tokenised once, then looked up."""
+    from tokenizers import Tokenizer
+
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.no_padding()
+    backend.no_truncation()
+    backend.encode_special_tokens = True  # the name of a special token is text
+    end = backend.encode("").ids
+    look_up, pieces = _Known(backend).__getitem__, split_words if words else iter
+
+    def encode(text: str) -> Iterable[int]:
+        ids = chain.from_iterable(map(look_up, pieces(text)))
+        return chain(islice(ids, length - len(end)), end)
+
+    if [*chain.from_iterable(map(look_up, pieces(PROBE))), *end] != backend.encode(PROBE).ids:
+        unit = "words" if words else "characters or bytes"
+        raise ValueError(f"the tokenizer must be one of Long-Range Arena, with {unit} for tokens; got another")
+    return encode
+
+
+class _Known(dict[str, list[int]]):
+    """The ids of pieces of texts."""
+
+    def __init__(self, backend: Any) -> None:
+        super().__init__()
+        self.backend = backend
+
+    def __missing__(self, piece: str) -> list[int]:
+        self[piece] = self.backend.encode(piece, add_special_tokens=False).ids
+        return self[piece]

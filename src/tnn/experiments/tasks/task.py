@@ -1,0 +1,45 @@
+"""What a trainer needs, whatever is learnt."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import Dataset
+from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class Task:
+    """Examples are dictionaries of tensors; `collate` makes a batch of them."""
+
+    make_model: Callable[[], PreTrainedModel]  # with random weights where they are not given
+    train: Dataset[Any]
+    validation: Dataset[Any]
+    collate: Callable[[list[Any]], dict[str, Any]]
+    processor: Any = None  # saved with the model: a tokenizer, or what prepares pictures
+    found: str = ""  # what the data are, in a line
+    repeats: int = 1  # times an example follows itself
+    metrics: Callable[[Any], dict[str, float]] | None = None  # of predictions; None: the loss alone
+    metric: str = "loss"  # the one that decides what is best
+    others: Mapping[str, Dataset[Any]] = field(default_factory=dict)  # to judge the final model on as well
+    to_beat: Mapping[str, float] = field(default_factory=dict)  # "majority_" and a metric: of one that learns nothing
+
+    @property
+    def evaluations(self) -> dict[str, Dataset[Any]]:
+        return {"eval": self.validation, **self.others}
+
+
+def load_head(head: Any, folder: Path, changes: Mapping[str, Any]) -> PreTrainedModel:
+    """A trained model to go on with."""
+    try:
+        return head.from_pretrained(folder, **changes)
+    except RuntimeError as error:
+        raise ValueError(f"the changes of model do not fit the weights in {folder}: {error}") from None
+
+
+def checked_model_folder(folder: str | Path) -> Path:
+    """With a model in it, or a FileNotFoundError."""
+    if not (Path(folder) / "config.json").is_file():
+        raise FileNotFoundError(f"there is no model in {folder}: it must be a folder with a config.json")
+    return Path(folder)
