@@ -143,3 +143,15 @@ def test_mini_classifiers_are_of_one_size(method):
         tables = sum(p.numel() for p in model.parameters() if {2048, 1025} & set(p.shape))
         assert tables > 0
     assert size(model) - tables == pytest.approx(size(model_of("mini-lra")), rel=0.05)
+
+
+@pytest.mark.parametrize("name", [name for name in tnn.list_presets() if name.startswith(("mini-alm-", "mini-lra-"))])
+def test_mini_presets_run(name):
+    config = tnn.load_preset(name)
+    ids = torch.randint(3, config.vocab_size, (2, 40))
+    head = tnn.TNNForCausalLM if config.is_decoder else tnn.TNNForSequenceClassification
+    model = head(config)
+    loss = model(ids, labels=ids if config.is_decoder else torch.tensor([0, 1])).loss
+    loss.backward()
+    assert loss.isfinite()
+    assert all(p.grad.isfinite().all() for p in model.parameters())

@@ -77,12 +77,12 @@ def pairs(tmp_path):
 
 @pytest.fixture
 def arrays(tmp_path):
-    """Pictures of 32 x 32 whose class is how bright they are."""
+    """Pictures of 32 x 32, dark ones and bright ones."""
     generator = np.random.default_rng(0)
     (tmp_path / "cifar").mkdir()
     for split, count in (("train", 120), ("test", 30)):
-        labels = np.arange(count) % 10
-        pixels = generator.integers(0, 20, (count, 32, 32)) + 23 * labels[:, None, None]
+        labels = np.arange(count) % 2
+        pixels = generator.integers(0, 50, (count, 32, 32)) + 200 * labels[:, None, None]
         np.save(tmp_path / "cifar" / f"x_{split}.npy", pixels.astype(np.uint8))
         np.save(tmp_path / "cifar" / f"y_{split}.npy", labels.astype(np.uint8))
     return tmp_path / "cifar"
@@ -143,10 +143,10 @@ def test_pairs(pairs, tmp_path):
 
 @pytest.mark.parametrize("dims", [1, 2])
 def test_pixels(arrays, tmp_path, dims):
-    recipe = make("lra", arena("image", arrays), "lra-image", {"dims": dims}, steps=60, learning_rate=0.01)
+    recipe = make("lra", arena("image", arrays), "lra-image", {"dims": dims}, steps=30, learning_rate=0.01)
     said = []
     found = train(recipe, tmp_path / "run", say=said.append)
-    assert found["test_accuracy"] > 0.2  # 0.1 by chance
+    assert found["test_accuracy"] > 0.9
     assert said[-1].startswith(f"validation accuracy {found['eval_accuracy']:.4f} (")
     assert f"{found['test_accuracy']:.4f} on test, 30 examples" in evaluate(tmp_path / "run")
 

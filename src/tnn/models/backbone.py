@@ -54,7 +54,7 @@ class TNNPreTrainedModel(PreTrainedModel):
         if isinstance(module, nn.BatchNorm1d):
             super()._init_weights(module)  # its own reset would wipe loaded statistics
         elif isinstance(module, nn.Embedding):
-            scaled = getattr(self.config, "scale_embedding", False)
+            scaled = getattr(self.config, "scale_embedding", False) and self.config.initializer != "normal"
             std = module.embedding_dim**-0.5 if scaled else self.config.initializer_range
             nn.init.normal_(module.weight, std=std)
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):

@@ -183,13 +183,13 @@ def _checked_backbone(model: Any) -> TNNModel:
     if not isinstance(backbone, TNNModel):
         raise TypeError(f"model must be one of the text models; got {type(model).__name__}")
     _check_evaluation(backbone)
-    operators = backbone.operators
+    config, operators = backbone.config, backbone.operators
     if any(operator is None for operator in operators):
-        raise ValueError(
-            f"structure {backbone.config.structure!r} cannot run in chunks: attention needs the whole text"
-        )
+        what = f"structure {config.structure!r}" if config.mixer == "tnn" else f"mixer {config.mixer!r}"
+        raise ValueError(f"{what} cannot run in chunks: it needs the whole text")
     if any(operator.depends_on_length for operator in operators):
-        raise ValueError('rpe_input="normalized" cannot run in chunks: its coefficients depend on the whole length')
+        what = 'rpe_input="normalized"' if config.mixer == "tnn" else f"mixer {config.mixer!r}"
+        raise ValueError(f"{what} cannot run in chunks: its coefficients depend on the whole length")
     return backbone
 
 

@@ -112,7 +112,7 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
     @property
     def _is_stateful(self) -> bool:
         """Whether tokens cannot be taken back, which assisted generation would do."""
-        return self.config.coefficients == "poles"
+        return self.model.can_cache and not all(layer.is_croppable for layer in self.model.new_cache().layers)
 
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any

@@ -1,8 +1,13 @@
-"""The paper's models by name, each with its published size, and small ones of each family for two CPU cores."""
+"""The paper's models by name, each with its published size, and small ones of each family for two CPU cores.
+
+Those of the methods that TNN is compared with are in baseline_presets.py.
+"""
 
 from difflib import get_close_matches
 from typing import Any
 
+from tnn.models import baseline_presets
+from tnn.models.arena import IMAGE, LISTOPS, PATHFINDER, RETRIEVAL, TEXT
 from tnn.models.configuration import TNNBlockConfig, TNNConfig, TNNImageConfig
 
 _BLM: dict[str, Any] = {
@@ -30,12 +35,6 @@ _LRA: dict[str, Any] = {
 _LRA_TEXT: dict[str, Any] = _LRA | {"is_decoder": False, "scale_embedding": False}
 _LRA_IMAGE: dict[str, Any] = _LRA | {"patch_size": 1, "num_channels": 1, "pool_norm": None}
 
-_TEXT: dict[str, Any] = {"vocab_size": 135, "num_labels": 2}
-_LISTOPS: dict[str, Any] = {"vocab_size": 18, "num_labels": 10}
-_RETRIEVAL: dict[str, Any] = {"vocab_size": 98, "num_labels": 2}
-_PATHFINDER: dict[str, Any] = {"image_size": 32, "num_labels": 2, "pooling": "last"}
-_PIXELS: dict[str, Any] = {"image_size": 32, "num_labels": 10}
-
 
 def _sizes(layers: int, width: int, gtu: float, glu: float) -> dict[str, Any]:
     return {"num_hidden_layers": layers, "hidden_size": width, "gtu_expansion": gtu, "glu_expansion": glu}
@@ -49,36 +48,39 @@ _LARGE_IMAGE = _LRA_IMAGE | {"form": "product"}
 _TEXT_PRESETS: dict[str, dict[str, Any]] = {
     "wikitext103-alm": {"vocab_size": 50_264, "dropout": 0.1},
     "wikitext103-blm": _BLM | _sizes(12, 768, 3, 1) | {"vocab_size": 50_265, "dropout": 0.1},
-    "lra-text": _SMALL_TEXT | _TEXT | {"decay_mode": "none"},
-    "lra-listops": _SMALL_TEXT | _LISTOPS | {"decay": 0.95},
-    "lra-retrieval": _SMALL_TEXT | _RETRIEVAL | {"decay": 0.95},
-    "lra-text-large": _LRA_TEXT | _sizes(4, 128, 1, 2) | _TEXT | {"rpe_size": 32, "decay": 0.9, "dropout": 0.1},
-    "lra-listops-large": _LRA_TEXT | _sizes(4, 128, 1, 1) | _LISTOPS | {"rpe_size": 32, "decay_mode": "none"},
-    "lra-retrieval-large": _LRA_TEXT | _sizes(2, 64, 1, 1.5) | _RETRIEVAL | {"decay": 0.6},
+    "lra-text": _SMALL_TEXT | TEXT | {"decay_mode": "none"},
+    "lra-listops": _SMALL_TEXT | LISTOPS | {"decay": 0.95},
+    "lra-retrieval": _SMALL_TEXT | RETRIEVAL | {"decay": 0.95},
+    "lra-text-large": _LRA_TEXT | _sizes(4, 128, 1, 2) | TEXT | {"rpe_size": 32, "decay": 0.9, "dropout": 0.1},
+    "lra-listops-large": _LRA_TEXT | _sizes(4, 128, 1, 1) | LISTOPS | {"rpe_size": 32, "decay_mode": "none"},
+    "lra-retrieval-large": _LRA_TEXT | _sizes(2, 64, 1, 1.5) | RETRIEVAL | {"decay": 0.6},
     "mini-alm": _sizes(4, 128, 2, 1) | {"vocab_size": 260, "rpe_size": 32, "rpe_num_layers": 3},
     "mini-blm": _BLM | _sizes(4, 128, 2, 1) | {"vocab_size": 261, "rpe_size": 32, "rpe_num_layers": 3},
-    "mini-lra": _LRA_TEXT | _sizes(2, 32, 1, 1.5) | _LISTOPS | {"decay": 0.95},
+    "mini-lra": _LRA_TEXT | _sizes(2, 32, 1, 1.5) | LISTOPS | {"decay": 0.95},
 }
 _IMAGE_PRESETS: dict[str, dict[str, Any]] = {
     "imagenet-tiny": {"hidden_size": 192, "num_labels": 1000},
     "imagenet-small": {"hidden_size": 384, "num_labels": 1000},
-    "lra-pathfinder": _SMALL_IMAGE | _PATHFINDER | {"decay_mode": "none"},
-    "lra-image": _SMALL_IMAGE | _PIXELS | {"decay_mode": "none", "dropout": 0.2},
-    "lra-pathfinder-large": _LARGE_IMAGE | _sizes(6, 64, 3, 2.5) | _PATHFINDER | {"decay_mode": "none"},
-    "lra-pathx-large": _LARGE_IMAGE | _sizes(6, 64, 3, 2.5) | _PATHFINDER | {"image_size": 128, "decay": 0.999},
-    "lra-image-large": _LARGE_IMAGE | _sizes(12, 128, 2, 3) | _PIXELS | {"decay": 0.7, "dropout": 0.1},
+    "lra-pathfinder": _SMALL_IMAGE | PATHFINDER | {"decay_mode": "none"},
+    "lra-image": _SMALL_IMAGE | IMAGE | {"decay_mode": "none", "dropout": 0.2},
+    "lra-pathfinder-large": _LARGE_IMAGE | _sizes(6, 64, 3, 2.5) | PATHFINDER | {"decay_mode": "none"},
+    "lra-pathx-large": _LARGE_IMAGE | _sizes(6, 64, 3, 2.5) | PATHFINDER | {"image_size": 128, "decay": 0.999},
+    "lra-image-large": _LARGE_IMAGE | _sizes(12, 128, 2, 3) | IMAGE | {"decay": 0.7, "dropout": 0.1},
     "mini-image": _sizes(4, 64, 2, 1) | {"image_size": 28, "patch_size": 4, "num_channels": 1, "num_labels": 10},
 }
+_TEXTS = _TEXT_PRESETS | baseline_presets.TEXT_PRESETS
+_IMAGES = _IMAGE_PRESETS | baseline_presets.IMAGE_PRESETS
 
 
 def list_presets() -> list[str]:
-    """The names that `load_preset` knows.
+    """The names that `load_preset` knows: first those of TNN.
 
     >>> import tnn
     >>> "wikitext103-alm" in tnn.list_presets()
     True
     """
-    return [*_TEXT_PRESETS, *_IMAGE_PRESETS]
+    own = [*_TEXT_PRESETS, *_IMAGE_PRESETS]
+    return own + [name for name in (*_TEXTS, *_IMAGES) if name not in own]
 
 
 def load_preset(name: str, **changes: Any) -> TNNBlockConfig:
@@ -89,10 +91,11 @@ def load_preset(name: str, **changes: Any) -> TNNBlockConfig:
     >>> config.num_hidden_layers, config.decay
     (7, 0.999)
     """
-    if name in _TEXT_PRESETS:
-        return TNNConfig(**(_TEXT_PRESETS[name] | changes))
-    if name in _IMAGE_PRESETS:
-        return TNNImageConfig(**(_IMAGE_PRESETS[name] | changes))
+    if name in _TEXTS:
+        return TNNConfig(**(_TEXTS[name] | changes))
+    if name in _IMAGES:
+        return TNNImageConfig(**(_IMAGES[name] | changes))
     close = get_close_matches(name, list_presets(), n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(list_presets())}"
+    own = ", ".join([*_TEXT_PRESETS, *_IMAGE_PRESETS])
+    hint = f"; did you mean {close[0]!r}?" if close else f"; there are {own}, and more in tnn.list_presets()"
     raise ValueError(f"no preset {name!r}{hint}")

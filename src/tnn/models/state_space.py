@@ -56,6 +56,8 @@ def convert(model: Any, tolerance: float, max_states: int, method: str, length: 
 
 def _convertible_operators(model: Any) -> list[ToeplitzOperator]:
     operators = model.model.operators
+    if model.config.mixer != "tnn":
+        raise ValueError(f"mixer {model.config.mixer!r} has no conversion to a state space: only TNN's operators have")
     if any(operator is None for operator in operators):
         raise ValueError(f"structure {model.config.structure!r} has no Toeplitz operator to convert")
     if any(operator.depends_on_length for operator in operators):
