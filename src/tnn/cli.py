@@ -413,14 +413,25 @@ def pathfinder(
     size: Annotated[int, typer.Option(help="Pixels of a side: 32, or 128 for Path-X.")] = 32,
     seed: Seed = 0,
     count: Annotated[int, typer.Option(help="Pictures to draw.")] = 200_000,
-    contour_length: Annotated[int, typer.Option(help="Dashes of a contour: 14, or 9 or 6, which are easier.")] = 14,
+    contour_length: Annotated[int, typer.Option(help="Dashes of a contour: 14, or fewer, which are easier.")] = 14,
+    distractors: Annotated[
+        int | None, typer.Option(help="Short contours beside the two.", show_default="as many as the benchmark's")
+    ] = None,
     workers: Workers = None,
 ) -> None:
     """Pictures of dashed contours: are the two discs the ends of one?"""
     with _one_line_errors():
         from tnn.data.lra.pathfinder import generate_pathfinder
 
-        generate_pathfinder(out, size=size, seed=seed, count=count, contour_length=contour_length, workers=workers)
+        generate_pathfinder(
+            out,
+            size=size,
+            seed=seed,
+            count=count,
+            contour_length=contour_length,
+            distractors=distractors,
+            workers=workers,
+        )
         typer.echo(f"{count:,} pictures: {out}")
 
 

@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -264,6 +265,16 @@ def test_each_length_has_its_folder(tmp_path, contour_length, folder):
     assert [path.name for path in tmp_path.iterdir()] == [folder]
 
 
+def test_a_set_without_distractors(tmp_path):
+    generate(tmp_path, count=5, distractors=0)
+    rng, settings = np.random.default_rng([3, 0]), replace(pathfinder_settings(32, 6), distractors=0)
+    for index in range(5):
+        drawing = draw_pathfinder(rng, settings)
+        assert len(drawing.snakes) == 2
+        with Image.open(tmp_path / "curv_baseline" / "imgs" / "0" / f"sample_{index}.png") as image:
+            np.testing.assert_array_equal(np.asarray(image), drawing.image)
+
+
 def test_a_set_does_not_depend_on_the_workers(tmp_path, small_parts):
     for workers in (1, 2):
         generate(tmp_path / str(workers), workers=workers)
@@ -313,7 +324,7 @@ def test_a_part_without_its_metadata_is_made_anew(tmp_path, small_parts):
     ("changes", "message"),
     [
         ({"size": 64}, r"size must be 32 \(Pathfinder\) or 128 \(Path-X\); got 64"),
-        ({"contour_length": 10}, r"contour_length must be one of 6, 9, 14; got 10"),
+        ({"contour_length": 2}, r"contour_length must be from 3 to 14, the benchmark's; got 2"),
         ({"count": 0}, r"count must be at least 1; got 0"),
         ({"seed": -1}, r"seed must be at least 0; got -1"),
         ({"workers": 0}, r"workers must be at least 1; got 0"),

@@ -224,8 +224,14 @@ def test_models_of_imagenet(recipe, parameters, pictures):
     [
         ("lra-text", {"learning_rate": 1.05e-3, "batch_size": 32, "warmup_steps": 80, "epochs": 32, "weight_decay": 0}),
         ("lra-image", {"learning_rate": 7.25e-3, "batch_size": 50, "warmup_steps": 175, "epochs": 200}),
-        ("lra-retrieval-large", {"learning_rate": 1e-2, "batch_size": 64, "warmup_steps": 25_000, "weight_decay": 0.01}),
-        ("imagenet-tiny", {"learning_rate": 2e-3, "batch_size": 2048, "clip": 5.0, "epochs": 300, "weight_decay": 0.05}),
+        (
+            "lra-retrieval-large",
+            {"learning_rate": 1e-2, "batch_size": 64, "warmup_steps": 25_000, "weight_decay": 0.01},
+        ),
+        (
+            "imagenet-tiny",
+            {"learning_rate": 2e-3, "batch_size": 2048, "clip": 5.0, "epochs": 300, "weight_decay": 0.05},
+        ),
     ],
 )
 def test_settings_of_the_paper(recipe, settings):

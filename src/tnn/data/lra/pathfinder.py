@@ -8,7 +8,7 @@ target, the other the end of the same target (label 1) or of the other one (labe
 import math
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tnn.data.lra.drawing import Paddle, Pen, Point, disc_pixels, draw_disc, draw_paddle, encode_png, move
 from tnn.data.lra.generation import check_count, make_parts, output_folder, write_whole
 
-FOLDERS = {6: "curv_baseline", 9: "curv_contour_length_9", 14: "curv_contour_length_14"}  # by dashes of a target
+CONTOUR_LENGTHS = range(3, 15)  # dashes of a target; the benchmark has 6, 9 and 14
 PART = 1000  # images a folder
 BORDER = 1  # pixels that no dash may reach
 PADDLE_TRIES = 3
@@ -78,7 +78,7 @@ class Drawing(NamedTuple):
 
 
 def pathfinder_settings(size: int = 32, contour_length: int = 14) -> PathfinderSettings:
-    """Those of Pathfinder (32) or Path-X (128), whose contours have 14 dashes, or 6 or 9 in the easier sets.
+    """Those of Pathfinder (32) or Path-X (128), whose contours have 14 dashes, or fewer in easier sets.
 
     >>> from tnn.data.lra.pathfinder import pathfinder_settings
     >>> settings = pathfinder_settings(128)
@@ -87,8 +87,8 @@ def pathfinder_settings(size: int = 32, contour_length: int = 14) -> PathfinderS
     """
     if size not in (32, 128):
         raise ValueError(f"size must be 32 (Pathfinder) or 128 (Path-X); got {size}")
-    if contour_length not in FOLDERS:
-        raise ValueError(f"contour_length must be one of {', '.join(map(str, FOLDERS))}; got {contour_length}")
+    if contour_length not in CONTOUR_LENGTHS:
+        raise ValueError(f"contour_length must be from 3 to 14, the benchmark's; got {contour_length}")
     distractor_length = contour_length // 3
     if size == 32:
         return PathfinderSettings(
@@ -128,12 +128,14 @@ def generate_pathfinder(
     seed: int = 0,
     count: int = 200_000,
     contour_length: int = 14,
+    distractors: int | None = None,
     workers: int | None = None,
 ) -> None:
     """Writes a set in the official layout: out/curv_contour_length_14/imgs/K/sample_N.png and .../metadata/K.npy.
 
     A metadata file is a text with a line an image: folder, file, index, label, continuity, dashes of a target and of a
     distractor, length, thickness and margin of a dash. The images depend on the seed, not on the number of workers.
+    `distractors` is how many an image has, if there is room; None: as many as the benchmark's.
     Called again after it was stopped, it goes on with the parts of 1000 images that are missing.
 
     >>> import tempfile
@@ -145,13 +147,16 @@ def generate_pathfinder(
     'imgs/0 sample_0.png 0 ... 1.0 6 2 2 0.5 1\\n'
     """
     settings = pathfinder_settings(size, contour_length)
+    if distractors is not None:
+        settings = replace(settings, distractors=check_count("distractors", distractors))
     seed, count = check_count("seed", seed), check_count("count", count, least=1)
     encode_png(np.zeros((1, 1), np.uint8))  # without pillow, nothing is begun
-    folder = Path(out) / FOLDERS[contour_length]
+    folder = Path(out) / ("curv_baseline" if contour_length == 6 else f"curv_contour_length_{contour_length}")
     made_with: dict[str, int | float | str] = {
         "generator": "pathfinder",
         "size": settings.size,
         "contour_length": settings.contour_length,
+        "distractors": settings.distractors,
         "seed": seed,
         "count": count,
     }
