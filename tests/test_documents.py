@@ -8,6 +8,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -26,6 +27,8 @@ ORDER = [
     "docs/evaluation.md",
     "docs/generation.md",
     "docs/models.md",
+    "docs/lra.md",
+    "docs/images.md",
     "README.md",
 ]
 ELSEWHERE = {  # what other tests run
@@ -35,7 +38,8 @@ ELSEWHERE = {  # what other tests run
 LAUNCHERS = ("torchrun", "accelerate")  # test_distributed runs those that two processes on one machine can
 TINY = ["training.log_every=1", "training.evaluate_every=2", "training.save_every=2", "training.batch_size=4"]
 TINY_MODEL = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.rpe_size=8", "model.decay=0.9"]
-TINY_STEPS = ["training.steps=2", "training.warmup_steps=1", "training.micro_batch_size=2", "data.length=64"]
+TINY_STEPS = ["training.steps=2", "training.warmup_steps=1", "training.micro_batch_size=2"]
+FEW = {"listops": ["--train", "8", "--val", "4", "--test", "4"], "pathfinder": ["--count", "20"]}  # the last counts
 
 
 def blocks(document, language):
@@ -78,6 +82,10 @@ def home(tmp_path, monkeypatch, one_thread):
         Path("glue", folder).mkdir(parents=True)
         for split in ("train", "dev"):
             Path("glue", folder, f"{split}.tsv").write_text(header + "".join(row.format(*r) for r in rows))
+    Path("mnist").mkdir()
+    for split, count in (("train", 20), ("test", 5)):
+        np.save(f"mnist/x_{split}.npy", np.arange(count * 784, dtype=np.uint8).reshape(count, 28, 28))
+        np.save(f"mnist/y_{split}.npy", np.arange(count) % 10 if count == 20 else np.arange(count))
     Path("my-recipe.yaml").write_text(blocks("docs/training.md", "yaml")[0])
     torch.save({"model": _checkpoint()}, "checkpoint_best.pt")
     return tmp_path
@@ -101,11 +109,15 @@ def _checkpoint():
 
 
 def shrunk(words):
-    """The same command, with a small model and few steps where it trains."""
+    """The same command, with a small model and few steps where it trains, and few examples where it makes them."""
+    if words[1:3] == ["data", "generate"]:
+        return [*words, *FEW[words[3]]]
     if words[1] != "train" or "--list" in words:
         return words
-    fine_tuning = "glue" in words[2]
-    changes = [*TINY, "training.epochs=1"] if fine_tuning else [*TINY, *TINY_MODEL, *TINY_STEPS]
+    task = load_recipe(words[2]).task
+    changes = [*TINY, "training.epochs=1"] if task == "glue" else [*TINY, *TINY_MODEL, *TINY_STEPS]
+    if task in ("causal-lm", "masked-lm"):
+        changes.append("data.length=64")
     last = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
     return [*words[:last], *changes, *words[last:]]
 
@@ -132,6 +144,9 @@ def test_commands(home):
         "wikitext103-alm",
         "glue-cola",
         "mini-glue",
+        "mini-listops",
+        "mini-pathfinder",
+        "mini-mnist",
     }
 
 
