@@ -25,10 +25,7 @@ class AlignedMixer(Mixer):
     def mix_masked(self, x: Tensor, sequences: Sequences) -> Tensor:
         if sequences.packed:
             return super().mix_masked(x, sequences)
-        order = torch.argsort((~sequences.real).byte(), dim=-1, stable=True)  # real positions first, in their order
-        index = order.unsqueeze(-1).expand(x.shape)
-        y = self.mix_rows(sequences.zero_padding(x).gather(-2, index), sequences.real.gather(-1, order))
-        return torch.zeros_like(y).scatter(-2, index, y)
+        return sequences.apply_aligned(self.mix_rows, x)
 
     def unused_parameters(self) -> list[nn.Parameter]:
         """What a published port has without using it, and its tables count."""

@@ -2,15 +2,15 @@
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from tnn._checks import check_fraction
 from tnn._precision import compute_dtype, no_autocast
-from tnn.baselines.mixer import Mixer, check_heads, join_heads, split_heads
+from tnn.baselines.attention import Attention
 from tnn.layers.sequences import Sequences
 
 
-class ProjectedAttention(Mixer):
+class ProjectedAttention(Attention):
     """o(attend(q(x), k(x), v(x))) with four dense layers; a subclass writes `attend`, for each head alone.
 
     Bidirectional only. Where `attend` can leave out what follows the end of a row (`masks_rows`), rows of different
@@ -18,6 +18,7 @@ class ProjectedAttention(Mixer):
     with positions counted from the beginning of the row; they do not know of packed rows.
     """
 
+    xavier = ()
     masks_rows = False  # `attend` leaves out what is not real, if that comes last
     full_precision = False  # `attend` needs more than half precision
 
@@ -32,16 +33,10 @@ class ProjectedAttention(Mixer):
     ):
         if causal:
             raise ValueError(f"{type(self).__name__} is bidirectional only; got causal=True")
-        super().__init__(hidden_size, causal=causal, faithful=faithful)
-        self.ignores_mask = False
-        check_heads(hidden_size, num_heads)
         check_fraction("attention_dropout", attention_dropout)
-        self.num_heads = num_heads
+        super().__init__(hidden_size, causal=causal, num_heads=num_heads, faithful=faithful)
+        self.ignores_mask = False
         self.attention_dropout = attention_dropout
-        self.query_proj = nn.Linear(hidden_size, hidden_size)
-        self.key_proj = nn.Linear(hidden_size, hidden_size)
-        self.value_proj = nn.Linear(hidden_size, hidden_size)
-        self.out_proj = nn.Linear(hidden_size, hidden_size)
 
     def mix(self, x: Tensor) -> Tensor:
         return self.attention(x, None)
@@ -51,16 +46,12 @@ class ProjectedAttention(Mixer):
             return sequences.zero_padding(self.attention(x, sequences.real))
         if sequences.packed or not self.masks_rows:
             return super().mix_masked(x, sequences)
-        return sequences.zero_padding(self._mix_closed_up(x, sequences.real))
+        return sequences.zero_padding(sequences.apply_aligned(self._attention_to_some, x))
 
-    def _mix_closed_up(self, x: Tensor, real: Tensor) -> Tensor:
-        """Each row with its padding moved behind its end, so that positions count from 0."""
-        order = torch.argsort((~real).byte(), dim=-1, stable=True)
-        index = order.unsqueeze(-1).expand(x.shape)
-        closed = real.gather(-1, order)
-        closed[..., 0] = True  # a row of nothing but padding: whatever, but no softmax of nothing
-        mixed = self.attention(x.gather(-2, index), closed)
-        return torch.zeros_like(mixed).scatter(-2, index, mixed)
+    def _attention_to_some(self, x: Tensor, real: Tensor) -> Tensor:
+        real = real.clone()
+        real[..., 0] = True  # a row of nothing but padding: whatever, but no softmax of nothing
+        return self.attention(x, real)
 
     def attention(self, x: Tensor, real: Tensor | None) -> Tensor:
         """x (..., n, hidden_size); real (..., n), None if all of it is."""
@@ -71,12 +62,7 @@ class ProjectedAttention(Mixer):
                 y = self.attend(q.to(dtype), k.to(dtype), v.to(dtype), real).to(v.dtype)
         else:
             y = self.attend(q, k, v, real)
-        return self.out_proj(join_heads(y))
-
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x (..., n, hidden_size) -> queries, keys, values (..., heads, n, hidden_size / heads)."""
-        q, k, v = (split_heads(proj(x), self.num_heads) for proj in (self.query_proj, self.key_proj, self.value_proj))
-        return q, k, v
+        return self.output(y)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor | None) -> Tensor:
         """q, k, v (..., heads, n, p); real (..., n) -> (..., heads, n, p)."""
@@ -87,9 +73,6 @@ class ProjectedAttention(Mixer):
         bias = None if visible is None else hide(visible, q.dtype)
         dropout = self.attention_dropout if self.training else 0.0
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
-
-    def extra_repr(self) -> str:
-        return f"num_heads={self.num_heads}, {super().extra_repr()}"
 
 
 def hide(visible: Tensor, dtype: torch.dtype) -> Tensor:

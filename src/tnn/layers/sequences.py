@@ -54,7 +54,7 @@ class Sequences:
         """mix(x) along axis -2, each sequence alone. `mix` ignores zeros at the end, unless it `needs_length`."""
         traced = torch.compiler.is_compiling() or self.ids.is_meta
         if traced and not self.packed and not needs_length:
-            return self._apply_closed_up(mix, x)
+            return self.apply_aligned(lambda rows, real: mix(rows), x)
         if self._padded_at_the_ends and not needs_length:
             return mix(self.zero_padding(x))  # a shift-invariant product: zeros on either side are no news
         flat = x.reshape(-1, x.shape[-1])
@@ -65,11 +65,14 @@ class Sequences:
             y = y.index_copy(0, torch.cat([g.target for g in groups]), torch.cat(mixed))
         return y.reshape(x.shape)
 
-    def _apply_closed_up(self, mix: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """The same for one sequence a row, in shapes that do not depend on the mask: a graph serves every mask."""
+    def apply_aligned(self, mix: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Tensor:
+        """mix(rows, real) where each row is one sequence, moved to its start: `real` (..., n) is true up to its end.
+
+        Behind the end there are zeros. Shapes do not depend on the mask: one graph serves every mask.
+        """
         order = torch.argsort((~self.real).byte(), dim=-1, stable=True)  # real positions first, in their order
-        index = order.unsqueeze(-1).expand(x.shape)
-        mixed = mix(x.gather(-2, index).masked_fill(~self.real.gather(-1, order).unsqueeze(-1), 0))
+        index, real = order.unsqueeze(-1).expand(x.shape), self.real.gather(-1, order)
+        mixed = mix(x.gather(-2, index).masked_fill(~real.unsqueeze(-1), 0), real)
         return torch.zeros_like(mixed).scatter(-2, index, mixed)
 
     @cached_property
