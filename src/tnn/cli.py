@@ -22,7 +22,8 @@ Text = Annotated[
     str | None, typer.Argument(metavar="[TEXT]", help=TEXT_HELP, show_default="what the model was trained on")
 ]
 Split = Annotated[
-    Literal["train", "validation", "test"], typer.Option(help="The part of the text; a single file is taken whole.")
+    Literal["train", "validation", "test"] | None,
+    typer.Option(help="The part of the text; a single file is taken whole.", show_default="test"),
 ]
 Decoder = Literal["exact", "state-space", "recompute"]
 data = typer.Typer(no_args_is_help=True)
@@ -232,7 +233,7 @@ class _Clock:
 def evaluate(
     model: Run,
     text: Text = None,
-    split: Split = "test",
+    split: Split = None,
     length: Annotated[
         int | None, typer.Option(help="Tokens of a block, which sees no other; by default that of the training.")
     ] = None,
@@ -253,7 +254,7 @@ def evaluate(
 def extrapolate(
     model: Run,
     text: Text = None,
-    split: Split = "test",
+    split: Split = None,
     lengths: Annotated[
         str, typer.Option(metavar="A,B,...", help="Lengths of blocks.", show_default="the paper's 19, to 14,336")
     ] = "",
@@ -275,7 +276,7 @@ def extrapolate(
         new_figure(height=1)  # without matplotlib it fails here, not after the work
         chosen = _numbers("lengths", lengths) if lengths else LENGTHS
         network = _load_causal(model)
-        found = load_text(model, network, text, split)
+        found = load_text(model, network, text, split or "test")
         eos = found.tokenizer.eos_token_id
         result = measure(
             network, found.tokens, chosen, eos, found.length, batch_tokens=batch_tokens, max_tokens=max_tokens
@@ -335,8 +336,9 @@ def bench(
         from tnn.experiments.speed import decoding_speed, to_table
 
         chosen, network = _numbers("contexts", contexts), _load_causal(model)
-        decays = network.config.decay_mode != "none" and network.config.decay < 1
-        converted = network.to_state_space(tolerance) if decays and network.config.coefficients != "poles" else None
+        config = network.config
+        decays = config.mixer == "tnn" and config.decay_mode != "none" and config.decay < 1
+        converted = network.to_state_space(tolerance) if decays and config.coefficients != "poles" else None
         typer.echo(to_table(decoding_speed(network, chosen, new_tokens, converted)))
 
 
@@ -476,5 +478,6 @@ def _one_line_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, ArithmeticError, ImportError, SafetensorError, pickle.UnpicklingError) as error:
-        typer.echo(f"error: {' '.join(str(error).split())}", err=True)
+        message = str(error).strip().splitlines()[-1] if "in DataLoader worker" in str(error) else str(error)
+        typer.echo(f"error: {' '.join(message.split())}", err=True)
         raise typer.Exit(1) from None

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tnn import TNNConfig, TNNForCausalLM
 from tnn.baselines.long_short import LongShortAttention
 from tnn.layers.sequences import Sequences
 
@@ -260,3 +261,19 @@ def test_start_of_the_causal_weights():
 def test_options_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
         LongShortAttention(D, causal=True, **options)
+
+
+def test_the_published_memory_and_the_two_modes():
+    """Evaluation does not see what was trained on last, and checkpointing, which runs a layer twice, is refused."""
+    options = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    options |= {"mixer": "transformer-ls", "mixer_options": {"faithful": True}}
+    model = TNNForCausalLM(TNNConfig(**options))
+    ids = torch.randint(3, 50, (1, 40))
+    model.eval()
+    first = model(ids).logits
+    assert not torch.equal(model(ids).logits, first)
+    model.train()(ids)
+    assert torch.equal(model.eval()(ids).logits, first)
+    model.train().gradient_checkpointing_enable()
+    with pytest.raises(ValueError, match=r"keeps a memory, which gradient checkpointing would change twice"):
+        model(ids, labels=ids)

@@ -122,6 +122,13 @@ def test_each_epoch_has_all_examples(n, epochs):
     assert [order[i] for i in reversed(range(len(order)))] == seen[::-1]  # in any order of access
 
 
+def test_repeated_examples_follow_each_other():
+    order = [Order("abcdef", seed=0, count=12, repeats=3)[i] for i in range(12)]
+    assert [order[i] == order[i + 1] == order[i + 2] for i in (0, 3, 6, 9)] == [True] * 4
+    assert len(set(order[:6])) == 2  # of six in an epoch
+    assert order[:6] != order[6:]
+
+
 def test_orders_differ_by_epoch_and_seed():
     order, other = (list(Order(range(100), seed, count=200)) for seed in (0, 1))
     assert order[:100] != order[100:] != other[100:]

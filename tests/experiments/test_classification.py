@@ -1,6 +1,7 @@
 """Recipes of Long-Range Arena and of pictures, from the data to the score."""
 
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from transformers import AutoImageProcessor, AutoModelForSequenceClassification,
 
 from tnn.data.lra.listops import evaluate_listops
 from tnn.experiments.evaluation import evaluate
-from tnn.experiments.recipe import list_recipes, load_recipe, parse_recipe
+from tnn.experiments.recipe import ModelSection, list_recipes, load_recipe, parse_recipe
 from tnn.experiments.tasks.arena import lra_task
 from tnn.experiments.tasks.pictures import image_task
 from tnn.experiments.training import train
@@ -21,7 +22,7 @@ SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "rpe_size": 8}
 ARENA = [name for name in list_recipes() if name.startswith("lra-")]
 
 
-def make(task, data, preset, model=(), **training):
+def make(task, data, preset="mini-image", model=(), **training):
     settings = {"steps": 6, "batch_size": 4, "learning_rate": 0.003, "schedule": "cosine", "log_every": 1, **training}
     return parse_recipe(
         {
@@ -273,9 +274,9 @@ def test_mistakes_in_picture_recipes(changes, message):
 
 
 def test_models_of_another_kind(lists, arrays, pictures):
-    with pytest.raises(ValueError, match=r"model.preset must be of a text model for listops; got 'lra-image'"):
+    with pytest.raises(ValueError, match=r"must be of a text model for listops as tnn reads it; got 'lra-image'"):
         lra_task(make("lra", arena("listops", lists), "lra-image")).make_model()
-    with pytest.raises(ValueError, match=r"model.preset must be of a picture model for image; got 'lra-listops'"):
+    with pytest.raises(ValueError, match=r"must be of a picture model for image as tnn reads it; got 'lra-listops'"):
         lra_task(make("lra", arena("image", arrays), "lra-listops")).make_model()
     with pytest.raises(ValueError, match=r"model.preset must be of a picture model; got 'lra-text'"):
         image_task(make("image", {"images": str(pictures), "size": 16}, "lra-text")).make_model()
@@ -288,5 +289,27 @@ def test_counts_are_checked(lists):
 
 def test_classifiers_are_scored_on_whole_examples(lists, tmp_path):
     train(make("lra", arena("listops", lists), "lra-listops", steps=1), tmp_path / "run", say=quiet)
-    with pytest.raises(ValueError, match=r"a classifier is scored on whole examples"):
-        evaluate(tmp_path / "run", length=10)
+    for options in ({"length": 10}, {"stream": True}, {"split": "train"}):
+        with pytest.raises(ValueError, match=r"a classifier is scored on all that has labels"):
+            evaluate(tmp_path / "run", **options)
+
+
+def test_all_classes_have_an_output(lists):
+    with pytest.raises(ValueError, match=r"model.num_labels must be at least 10, the classes there are; got 5"):
+        lra_task(make("lra", arena("listops", lists), "lra-listops", {"num_labels": 5})).make_model()
+
+
+def test_other_classes(pictures, tmp_path):
+    """A model is not scored on classes that it does not know; but it can learn them."""
+    data = {"images": str(pictures), "size": 16}
+    train(make("image", data, "mini-image", steps=1), tmp_path / "run", say=quiet)
+    for split in ("train", "val"):
+        (pictures / split / "blue").rename(pictures / split / "green")
+        shutil.copytree(pictures / split / "red", pictures / split / "yellow")
+    with pytest.raises(ValueError, match=r"has other classes than the model was trained on: 'green' differs"):
+        evaluate(tmp_path / "run")
+    recipe = make("image", data, steps=1)
+    recipe = recipe.model_copy(update={"model": ModelSection(start_from=str(tmp_path / "run"))})
+    model, old = image_task(recipe).make_model(), TNNForImageClassification.from_pretrained(tmp_path / "run")
+    assert list(model.config.id2label.values()) == ["green", "red", "yellow"]
+    assert torch.equal(model.model.patch_proj.weight, old.model.patch_proj.weight)

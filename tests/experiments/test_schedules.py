@@ -33,6 +33,14 @@ def test_cosine_ends_at_the_final_rate():
     assert math.isclose(rate(100), 0.2)
 
 
+def test_schedules_may_be_shorter_than_the_run():
+    """A cosine goes on along its wave, as in the paper's Long-Range Arena runs; a line stays at its end."""
+    rate = rates("training.schedule=cosine", "training.warmup_steps=20", "training.schedule_steps=60")
+    assert [round(rate(step), 12) for step in (20, 40, 60, 80, 100)] == [1, 0.5, 0, 0.5, 1]
+    rate = rates("training.schedule=polynomial", "training.warmup_steps=0", "training.schedule_steps=50")
+    assert [rate(step) for step in (25, 50, 99)] == [0.5, 0, 0]
+
+
 def test_constant():
     rate = rates("training.schedule=constant", "training.warmup_steps=4")
     assert [rate(step) for step in (2, 4, 99, 1000)] == [0.5, 1, 1, 1]

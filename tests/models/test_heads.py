@@ -235,6 +235,29 @@ def test_regression_and_several_labels(head, tiny, inputs_for):
     close(out.loss, torch.nn.functional.binary_cross_entropy_with_logits(out.logits, several))
 
 
+@pytest.mark.parametrize("head", ["sequence", "pair"])
+def test_shares_of_the_classes_as_labels(head, tiny, inputs_for):
+    model = tiny(head, num_labels=4, problem_type="single_label_classification")
+    inputs = inputs_for(head)
+    logits = model(**{**inputs, "labels": None}).logits
+    shares = torch.rand_like(logits).softmax(-1)
+    expected = -(shares * logits.log_softmax(-1)).sum(-1).mean()
+    torch.testing.assert_close(model(**{**inputs, "labels": shares}).loss, expected)
+
+
+def test_a_small_embedding_and_a_bias(tiny):
+    model = tiny("causal", embedding_size=5, lm_head_bias=True)
+    assert model.model.embed_tokens.weight.shape[1] == 5
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    ids = torch.randint(3, model.config.vocab_size, (2, 9))
+    plain = model(ids).logits
+    with torch.no_grad():
+        model.lm_head.bias += 1
+    torch.testing.assert_close(model(ids).logits, plain + 1)
+    with pytest.raises(ValueError, match=r"TNNForMaskedLM needs embedding_size=None"):
+        tiny("masked", embedding_size=5)
+
+
 def test_regression_of_whole_numbers_in_half_precision(tiny, inputs_for):
     model = tiny("sequence", num_labels=1).bfloat16()
     out = model(**{**inputs_for("sequence"), "labels": torch.tensor([1, 4])})

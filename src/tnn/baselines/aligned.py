@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tnn.baselines.mixer import Mixer
 from tnn.layers.sequences import Sequences, State
@@ -26,19 +26,6 @@ class AlignedMixer(Mixer):
         if sequences.packed:
             return super().mix_masked(x, sequences)
         return sequences.apply_aligned(self.mix_rows, x)
-
-    def unused_parameters(self) -> list[nn.Parameter]:
-        """What a published port has without using it, and its tables count."""
-        return []
-
-    def train(self, mode: bool = True) -> Self:
-        """Freezes what is unused again, for transformers makes all that it loads trainable.
-
-        Training on several devices waits for the gradient of whatever is.
-        """
-        for parameter in self.unused_parameters():
-            parameter.requires_grad_(False)
-        return super().train(mode)
 
     def go_on(self, x: Tensor, sequences: Sequences | None, state: State) -> Tensor:
         return state(x, None if self.ignores_mask else sequences)

@@ -46,6 +46,7 @@ class BaselineBlock(Block):
             raise ValueError(f"mixer_options of {mixer!r}: {error}") from None
         ffn = FeedForward(hidden_size, ffn_expansion, hidden_act) if method.feed_forward else None
         super().__init__(hidden_size, token_mixer, ffn, norm=norm, norm_position=norm_position, dropout=dropout)
+        self.remembers = token_mixer.remembers
         if token_mixer.bare:
             self.token_norm = nn.Identity()
 

@@ -1,5 +1,7 @@
 """Transformer-LS: attention to near tokens one by one, and to summaries of the rest."""
 
+from typing import Self
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -64,6 +66,7 @@ class LongShortAttention(Attention):
         norm = NoisyLayerNorm if causal else nn.LayerNorm
         self.near_norm = norm(hidden_size)
         self.far_norm = norm(hidden_size)
+        self.remembers = faithful and causal
         self._remembered: Tensor | None = None  # (batch, memory, hidden_size)
         if not causal:
             self.summary_proj = nn.Linear(hidden_size, num_heads * landmarks)
@@ -87,6 +90,12 @@ class LongShortAttention(Attention):
         """Of the published port: the next call begins with zeros."""
         self._remembered = None
 
+    def train(self, mode: bool = True) -> Self:
+        """Between training and evaluation the memory is lost: neither must see the texts of the other."""
+        if mode != self.training:
+            self.reset_memory()
+        return super().train(mode)
+
     def mix(self, x: Tensor) -> Tensor:
         if not self.causal:
             return self._mix_bidirectional(x)
@@ -101,12 +110,9 @@ class LongShortAttention(Attention):
         """Real tokens to the front, in their order; what is behind them is hidden."""
         if sequences.packed:
             return super().mix_masked(x, sequences)
-        order = torch.argsort((~sequences.real).byte(), dim=-1, stable=True)
-        index = order.unsqueeze(-1).expand(x.shape)
-        front = x.gather(-2, index)
-        real = sequences.real.gather(-1, order)
-        y = self._mix_causal(front) if self.causal else self._mix_bidirectional(front, real)
-        return torch.zeros_like(y).scatter(-2, index, y)
+        if self.causal:
+            return sequences.apply_aligned(lambda rows, real: self._mix_causal(rows), x)
+        return sequences.apply_aligned(self._mix_bidirectional, x)
 
     def _mix_causal(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
         """x (..., n, d), memory (..., memory, d): inputs before x."""

@@ -1,6 +1,6 @@
 """What all token mixers of the comparison share: how they meet padding, and parts of a sequence."""
 
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
 
@@ -16,6 +16,7 @@ class Mixer(nn.Module):
     """
 
     bare = False  # stands in its block without a norm and a residual
+    remembers = False  # something of one call in the next one
     ignores_mask = False
 
     def __init__(self, hidden_size: int, *, causal: bool = False, faithful: bool = False):
@@ -56,6 +57,19 @@ class Mixer(nn.Module):
     def go_on(self, x: Tensor, sequences: Sequences | None, state: State) -> Tensor:
         """The outputs of x, the next part of a sequence, of which `state` remembers the rest."""
         return state(x, sequences)
+
+    def unused_parameters(self) -> list[nn.Parameter]:
+        """What a published port has without using it, and its tables count."""
+        return []
+
+    def train(self, mode: bool = True) -> Self:
+        """Freezes what is unused again, for transformers makes all that it loads trainable.
+
+        Training on several devices waits for the gradient of whatever is.
+        """
+        for parameter in self.unused_parameters():
+            parameter.requires_grad_(False)
+        return super().train(mode)
 
     def extra_repr(self) -> str:
         return f"causal={self.causal}" + (", faithful" if self.faithful else "")

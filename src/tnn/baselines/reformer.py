@@ -2,7 +2,7 @@
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from tnn._checks import check_positive
 from tnn.baselines.mixer import split_heads
@@ -54,6 +54,12 @@ class ReformerAttention(ProjectedAttention):
             del self.key_proj
             self.query_proj.register_parameter("bias", None)
             self.value_proj.register_parameter("bias", None)
+        self.train()  # which freezes what is unused
+
+    def unused_parameters(self) -> list[nn.Parameter]:
+        if not self.faithful:
+            return []
+        return [self.query_proj.bias, *self.key_proj.parameters(), self.value_proj.bias]
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         q, v = (split_heads(F.linear(x, proj.weight), self.num_heads) for proj in (self.query_proj, self.value_proj))

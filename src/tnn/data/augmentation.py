@@ -63,7 +63,7 @@ class Augmentation:
     shift: int = 0  # pixels that a picture may move, black behind it
 
     def __post_init__(self) -> None:
-        if self.crop_scale is not None and not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:
+        if self.crop_scale is not None and not _is_range(self.crop_scale):
             raise ValueError(f"crop_scale must be two shares of the area, 0 < low <= high <= 1; got {self.crop_scale}")
         for name in ("flip", "erasing", "mix_probability", "mix_switch", "label_smoothing"):
             check_fraction(name, getattr(self, name))
@@ -74,6 +74,14 @@ class Augmentation:
         check_positive("rand_count", self.rand_count)
         if self.shift:
             check_positive("shift", self.shift)
+
+
+def _is_range(shares: Any) -> bool:
+    try:
+        low, high = map(float, shares)
+    except (TypeError, ValueError):
+        return False
+    return 0 < low <= high <= 1
 
 
 class TrainingImages(Dataset[dict[str, Any]]):

@@ -84,7 +84,7 @@ def evaluate(
     folder: Path,
     source: str | None = None,
     *,
-    split: str = "test",
+    split: str | None = None,
     length: int | None = None,
     stream: bool = False,
     chunk: int = 4096,
@@ -102,10 +102,10 @@ def evaluate(
     model = load_model(folder)
     recipe = load_run_recipe(folder)
     if isinstance(model, CLASSIFIERS):
-        if length is not None or stream:
-            raise ValueError("a classifier is scored on whole examples: it takes neither --length nor --stream")
+        if length is not None or stream or split is not None:
+            raise ValueError("a classifier is scored on all that has labels: it takes no --split, --length or --stream")
         return _evaluate_classes(folder, model, recipe, source)
-    text = load_text(folder, model, source, split)
+    text = load_text(folder, model, source, split or "test")
     length = text.length if length is None else length
     if isinstance(model, TNNForMaskedLM):
         seed = recipe.training.seed if recipe else 0
@@ -127,7 +127,7 @@ def _evaluate_classes(folder: Path, model: Any, recipe: Any, source: str | None)
     elif isinstance(recipe, LraRecipe):
         sets, join, metrics = _arena(folder, model, _moved(recipe, "folder", source))
     elif isinstance(recipe, ImageRecipe):
-        sets, join, metrics = _pictures(_moved(recipe, "images", source))
+        sets, join, metrics = _pictures(model, _moved(recipe, "images", source))
     else:
         raise ValueError(f"{folder} does not say what its classes are: it has no recipe of a task with classes")
     lines = []
@@ -154,11 +154,18 @@ def _glue(folder: Path, model: Any, recipe: GlueRecipe) -> tuple[Any, Any, Any]:
 def _arena(folder: Path, model: Any, recipe: LraRecipe) -> tuple[Any, Any, Any]:
     has_tokens = (folder / "tokenizer.json").is_file()
     tokenizer = load_tokenizer(folder, model.config.vocab_size) if has_tokens else None
-    return load_arena(recipe, tokenizer, ("validation", "test")).sets, collate_lra(PAD), accuracy
+    sets = load_arena(recipe, tokenizer, ("validation", "test")).sets
+    if sets["validation"] is sets["test"]:
+        del sets["validation"]
+    return sets, collate_lra(PAD), accuracy
 
 
-def _pictures(recipe: ImageRecipe) -> tuple[Any, Any, Any]:
+def _pictures(model: Any, recipe: ImageRecipe) -> tuple[Any, Any, Any]:
     sets = open_images(recipe.data.images)
+    known, found = list(model.config.id2label.values()), list(sets["train"].classes)
+    if found != known[: len(found)] and not all(name.startswith("LABEL_") for name in known):
+        odd = next(name for name in found if name not in known) if set(found) - set(known) else "the order"
+        raise ValueError(f"{recipe.data.images} has other classes than the model was trained on: {odd!r} differs")
     judged = {split: evaluation_images(recipe, found) for split, found in sets.items() if split != "train"}
     return judged, default_collate, accuracy
 

@@ -23,6 +23,8 @@ class Block(nn.Module):
     `channel_mixer` the second half is left out.
     """
 
+    remembers = False  # something of one call in the next one, beside a state
+
     def __init__(
         self,
         hidden_size: int,

@@ -134,6 +134,8 @@ class TNNModel(TNNPreTrainedModel):
             position_ids = positions_in_documents(seq_idx)
         if past_key_values is None and use_cache and self.can_cache:
             past_key_values = self.new_cache()
+        if self.gradient_checkpointing and self.training and any(layer.remembers for layer in self.layers):
+            raise ValueError(f"{self.config.mixer!r} keeps a memory, which gradient checkpointing would change twice")
         states = self._states(past_key_values)
         seen = 0 if past_key_values is None else past_key_values.get_seq_length()
         sequences, position_ids = find_sequences(inputs_embeds, attention_mask, position_ids, cu_seqlens, seen)

@@ -142,6 +142,9 @@ def _with_bar(rows: Iterable[Row], what: str) -> Iterable[Row]:
 def _summary(task: str, flavour: str, sets: Mapping[str, TextSet | PixelSet], size: str) -> str:
     parts = []
     for split, found in sets.items():
+        if split == "validation" and found is sets.get("test"):
+            parts.append("validation (the test set)")
+            continue
         share = np.bincount(found.labels).max() / len(found)
         parts.append(f"{split} {len(found):,} (largest class {share:.1%})")
     return f"{task} as {flavour} reads it: {', '.join(parts)}; {size}"

@@ -128,4 +128,6 @@ def _table_rows(tables: Any, source: str, split: str) -> Iterator[Row]:
         raise ValueError(f"{source}: no column {missing[0]!r}; it has {', '.join(table.column_names)}")
     for rows in table.select_columns(list(REVIEW_COLUMNS)).iter(batch_size=1000):
         for text, label in zip(rows["text"], rows["label"], strict=True):
+            if not isinstance(text, str):
+                raise ValueError(f"{split} of {source}: a text must be a string; got {text!r}")
             yield Row((text,), check_label("text", label, f"{split} of {source}"))

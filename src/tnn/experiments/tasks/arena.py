@@ -63,6 +63,9 @@ def _model(recipe: LraRecipe, tokenizer: Any) -> PreTrainedModel:
         eos = None if tokenizer is None else tokenizer.eos_token_id
         given |= {"vocab_size": size, "pad_token_id": PAD, "bos_token_id": None, "eos_token_id": eos}
     changes = {**given, **section.changes}
+    if changes["num_labels"] < task.num_labels:
+        found = f"got {changes['num_labels']}"
+        raise ValueError(f"model.num_labels must be at least {task.num_labels}, the classes there are; {found}")
     if section.start_from is not None:
         folder = checked_model_folder(section.start_from)
         if tokenizer is None:
@@ -72,5 +75,6 @@ def _model(recipe: LraRecipe, tokenizer: Any) -> PreTrainedModel:
     config = load_preset(section.preset, **changes)
     if not isinstance(config, head.config_class):
         kind = "picture" if head is TNNForImageClassification else "text"
-        raise ValueError(f"model.preset must be of a {kind} model for {recipe.data.task}; got {section.preset!r}")
+        wanted = f"of a {kind} model for {recipe.data.task} as {recipe.data.flavour} reads it"
+        raise ValueError(f"model.preset must be {wanted}; got {section.preset!r}")
     return head(config)

@@ -31,11 +31,12 @@ class Task:
 
 
 def load_head(head: Any, folder: Path, changes: Mapping[str, Any]) -> PreTrainedModel:
-    """A trained model to go on with."""
-    try:
-        return head.from_pretrained(folder, **changes)
-    except RuntimeError as error:
-        raise ValueError(f"the changes of model do not fit the weights in {folder}: {error}") from None
+    """A trained model to go on with; with another number of labels, its last layer begins anew."""
+    model, found = head.from_pretrained(folder, **changes, ignore_mismatched_sizes=True, output_loading_info=True)
+    wrong = [key for key, *_ in found["mismatched_keys"] if not key.startswith("classifier.out.")]
+    if wrong:
+        raise ValueError(f"the changes of model do not fit the weights in {folder}: {wrong[0]} has another shape there")
+    return model
 
 
 def checked_model_folder(folder: str | Path) -> Path:
