@@ -214,7 +214,7 @@ def test_reviews(tmp_path):
     assert found.sets["validation"] is found.sets["test"]
     assert found.sets["train"].labels.tolist() == [1, 0]
     assert found.summary == (
-        "text as tnn reads it: train 2 (largest class 50.0%), validation 2 (largest class 50.0%), "
+        "text as tnn reads it: train 2 (largest class 50.0%), validation (the test set), "
         "test 2 (largest class 50.0%); vocabulary 5; longest 24 of 24 tokens"
     )
 
