@@ -33,7 +33,6 @@ class TNNPreTrainedModel(PreTrainedModel):
     config: TNNBlockConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _no_split_modules = ["TNNLayer", "BaselineLayer"]
     _keep_in_fp32_modules_strict = ["operator"]  # bfloat16 cannot tell lag 1,000 from lag 1,001
     _skip_keys_device_placement = ["past_key_values"]
     _can_record_outputs = {"hidden_states": [TNNLayer, BaselineLayer]}
@@ -93,6 +92,7 @@ class TNNModel(TNNPreTrainedModel):
         self.layers = nn.ModuleList(layer(**config.block_options(i)) for i in range(config.num_hidden_layers))
         self.norm = make_norm(config.final_norm, config.hidden_size) if config.final_norm else None
         self.gradient_checkpointing = False
+        self._no_split_modules = [layer.__name__]  # FSDP wants no class that is not there
         self.post_init()
 
     @merge_with_config_defaults

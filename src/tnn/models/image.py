@@ -27,7 +27,6 @@ class TNNImagePreTrainedModel(TNNPreTrainedModel):
     config: TNNImageConfig
     main_input_name = "pixel_values"
     input_modalities = ("image",)
-    _no_split_modules = ["TNNLayer", "TNNGridLayer", "BaselineLayer"]
 
 
 class TNNImageModel(TNNImagePreTrainedModel):
@@ -50,6 +49,7 @@ class TNNImageModel(TNNImagePreTrainedModel):
         layer = BaselineLayer if config.mixer != "tnn" else TNNLayer if config.dims == 1 else TNNGridLayer
         self.layers = nn.ModuleList(layer(**config.block_options(i)) for i in range(config.num_hidden_layers))
         self.norm = make_norm(config.final_norm, config.hidden_size) if config.final_norm else None
+        self._no_split_modules = [layer.__name__]
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
