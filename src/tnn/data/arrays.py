@@ -230,3 +230,15 @@ def _find_layout(folder: Path) -> tuple[_Layout, Path] | None:
             if find_file(home / layout.train[0][0]).is_file():
                 return layout, home
     return None
+
+
+def grey(red: Any, green: Any, blue: Any) -> Any:
+    """How bright a colour is, from 0 to 255, by the weights of ITU-R 601 in whole numbers, as Pillow has them.
+
+    Of numbers, or of arrays or tensors of whole numbers that hold more than 24 bits.
+
+    >>> from tnn.data.arrays import grey
+    >>> grey(255, 255, 255), grey(0, 255, 0)
+    (255, 150)
+    """
+    return (19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16

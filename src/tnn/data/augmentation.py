@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tnn._checks import check_fraction, check_positive, check_tolerance
+from tnn.data.arrays import grey
 from tnn.data.images import ImageSet
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -28,7 +29,6 @@ ERASED_AREAS, ERASED_RATIOS = (0.02, 1 / 3), (0.3, 1 / 0.3)
 TRIES = 10  # to find a box that fits
 LARGEST_MAGNITUDE = 10
 RAND_PROBABILITY = 0.5  # that an operation which was drawn is done, as in timm
-GREY = (19595, 38470, 7471)  # of 65,536: ITU-R 601, as Pillow has it
 MIXING = 1  # what tells the draws for a batch from those for an example
 Operation = Callable[[Tensor, float, Tensor], Tensor]
 
@@ -196,8 +196,7 @@ def _to_channels(picture: Tensor, channels: int) -> Tensor:
     if channels == 3:
         return picture.expand(3, -1, -1)
     red, green, blue = picture.int()
-    weighted = GREY[0] * red + GREY[1] * green + GREY[2] * blue
-    return ((weighted + 2**15) >> 16).to(torch.uint8)[None]
+    return grey(red, green, blue).to(torch.uint8)[None]
 
 
 def _to_unit(picture: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from tnn.data.arrays import Arrays, load_arrays
+from tnn.data.arrays import Arrays, grey, load_arrays
 from tnn.data.lra.tasks import Flavour, LraTask, check_label, check_number, find_lra_task
 from tnn.data.packed import reading
 
@@ -163,11 +163,11 @@ def _shares(count: int, held: int) -> list[NDArray[np.int64]]:
 
 
 def _grey(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """(N, H, W) of (N, H, W, 3), by the weights of ITU-R 601 in whole numbers, as Pillow has them."""
+    """(N, H, W) of (N, H, W, 3)."""
     if images.ndim == 3:
         return images
     red, green, blue = (images[..., channel].astype(np.uint32) for channel in range(3))
-    return ((19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16).astype(np.uint8)
+    return grey(red, green, blue).astype(np.uint8)
 
 
 def _read_picture(path: Path, size: int) -> NDArray[np.uint8]:

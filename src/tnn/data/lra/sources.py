@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tnn.data.lra.listops import FILES
 from tnn.data.lra.tasks import LRA, check_label
 from tnn.data.packed import find_file, reading
 
-LISTOPS_FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "basic_test.tsv"}
 LISTOPS_COLUMNS = ("Source", "Target")
 PAIR_FILES = {
     "train": "new_aan_pairs.train.tsv",
@@ -71,7 +71,7 @@ def _review_files(folder: Path) -> Iterator[Row]:
 
 
 def _listops(folder: Path, split: str) -> Iterator[Row]:
-    for where, fields in _tsv(_existing(folder / LISTOPS_FILES[split], "listops"), LISTOPS_COLUMNS):
+    for where, fields in _tsv(_existing(folder / FILES[split], "listops"), LISTOPS_COLUMNS):
         yield Row(fields[:1], check_label("listops", fields[1], where))
 
 
