@@ -1,5 +1,6 @@
 """Several processes that train one model: how they meet, and what they decide together."""
 
+import atexit
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,13 @@ def meet(training: Training) -> None:
     """
     timeout = timedelta(seconds=training.arguments.get("ddp_timeout", 1800))
     PartialState(cpu=on_cpu(training), timeout=timeout)
+
+
+@atexit.register
+def _part() -> None:
+    """Close the connections first: a thread of theirs that outlives the interpreter aborts the process."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def on_cpu(training: Training) -> bool:
