@@ -325,6 +325,62 @@ def demo(
 
 
 @app.command()
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="An experiment (--list shows them), report for the pages of what is known, or all for everything.",
+        ),
+    ] = "",
+    scale: Annotated[Literal["mini", "paper"], typer.Option(help="For two CPU cores, or as published.")] = "mini",
+    methods: Annotated[
+        str, typer.Option(metavar="A,B,...", help="Rows of the table.", show_default="all of them")
+    ] = "",
+    seeds: Annotated[
+        int | None, typer.Option(help="Seeds of each row.", show_default="three of some, one of the others")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Updates of each training.", show_default="as the scale has")
+    ] = None,
+    data_dir: Annotated[Path, typer.Option(help="The folder with the data sets; see docs/reproduction.md.")] = Path(
+        "data"
+    ),
+    out: Annotated[Path, typer.Option(help="The folder for records, tables and figures.")] = Path("results"),
+    models: Annotated[Path, typer.Option(help="The folder for trained models.")] = Path("runs/reproduce"),
+    list_names: Annotated[bool, typer.Option("--list", help="Print the experiments there are.")] = False,
+) -> None:
+    """Make a table and a figure of the paper again. What has been measured is not measured again."""
+    with _one_line_errors():
+        from tnn.experiments.reproduction.catalogue import EXPERIMENTS
+
+        if list_names:
+            typer.echo("\n".join(f"{key:20} {experiment.about}" for key, experiment in EXPERIMENTS.items()))
+            return
+        if not name:
+            raise ValueError(f"give an experiment: {', '.join(EXPERIMENTS)}; or report, or all")
+        if methods and name in ("report", "all"):
+            raise ValueError(f"--methods chooses rows of one experiment; {name} is of all")
+        from tnn.experiments.reproduction.page import write_report
+        from tnn.experiments.reproduction.running import command
+        from tnn.experiments.reproduction.running import reproduce as run
+        from tnn.experiments.reproduction.trial import Options
+        from tnn.experiments.training import Interrupted
+
+        _quiet_transformers()
+        chosen = Options(scale, tuple(methods.split(",")) if methods else None, seeds, steps)
+        names = {"all": list(EXPERIMENTS), "report": []}.get(name, [name])
+        try:
+            for each in names:
+                run(each, chosen, data=data_dir, out=out, models=models, say=typer.echo)
+            if name in ("report", "all"):
+                write_report(chosen, out, say=typer.echo)
+        except Interrupted as stopped:
+            typer.echo(f"{stopped}; go on with: {command(name, chosen)} and the same folders", err=True)
+            raise typer.Exit(130) from None
+
+
+@app.command()
 def bench(
     model: Model,
     contexts: Annotated[str, typer.Option(metavar="A,B,...", help="Tokens before the measured ones.")] = "512,4096",

@@ -47,12 +47,13 @@ SKYFORMER = {"text": 370_562, "listops": 209_802, "retrieval": 395_138, "pathfin
 SKYFORMER_METHODS = ["transformer", "kernelized", "skyformer", "nystromformer", "linformer"]
 SKYFORMER_METHODS += ["informer", "performer", "reformer", "bigbird"]
 AUTHORS_METHODS = ["transformer-ls", "flash", "flash-quad", "cosformer", "s4"]
+PIXEL_METHODS = [*SKYFORMER_METHODS, "transformer-ls", "cosformer", "flash", "s4"]
 TABLES = ["gmlp", "synthesizer-dense", "synthesizer-random", "gfnet", "linformer"]  # of positions, whatever the width
 
 
-def model_of(name):
+def model_of(name, **changes):
     """On the meta device: shapes only."""
-    config = tnn.load_preset(name)
+    config = tnn.load_preset(name, **changes)
     if isinstance(config, TNNImageConfig):
         head = tnn.TNNForImageClassification
     elif "-blm" in name:
@@ -74,13 +75,17 @@ def test_the_tables_name_every_preset():
     names = {f"wikitext103-alm-{method}" for method in CAUSAL} | {f"wikitext103-blm-{method}" for method in MASKED}
     names |= {f"lra-{task}-{method}" for task in SKYFORMER for method in SKYFORMER_METHODS + AUTHORS_METHODS}
     names |= {f"mini-alm-{method}" for method in METHODS if METHODS[method].causal}
-    names |= {f"mini-lra-{method}" for method in METHODS}
+    names |= {f"mini-blm-{method}" for method in MASKED} | {f"mini-lra-{method}" for method in METHODS}
+    names |= {f"mini-lra-image-{method}" for method in PIXEL_METHODS}
+    names |= {f"{name}-transformer" for name in ("imagenet-tiny", "imagenet-small", "mini-image")}
     assert {name for name in tnn.list_presets() if name.endswith(tuple(f"-{method}" for method in METHODS))} == names
 
 
 TOTALS = {f"wikitext103-alm-{method}": count for method, count in CAUSAL.items()}
 TOTALS |= {f"wikitext103-blm-{method}": count for method, count in MASKED.items()}
 TOTALS |= {f"lra-{task}-transformer": count + 2 * 64 for task, count in SKYFORMER.items()}
+# DeiT's token for the class and that token's position are two rows here that nothing uses.
+TOTALS |= {"imagenet-tiny-transformer": 5_717_416, "imagenet-small-transformer": 22_050_664}
 
 
 @pytest.mark.parametrize("name", TOTALS)
@@ -135,6 +140,13 @@ def test_mini_language_models_are_of_one_size(method):
     assert size(model_of(f"mini-alm-{method}")) == pytest.approx(size(model_of("mini-alm")), rel=0.05)
 
 
+@pytest.mark.parametrize("method", MASKED)
+def test_mini_masked_models_are_of_one_size(method):
+    """With the tokenizer of the recipe mini-blm."""
+    theirs, ours = (model_of(name, vocab_size=8001) for name in (f"mini-blm-{method}", "mini-blm"))
+    assert size(theirs) == pytest.approx(size(ours), rel=0.05)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_mini_classifiers_are_of_one_size(method):
     model = model_of(f"mini-lra-{method}")
@@ -145,13 +157,32 @@ def test_mini_classifiers_are_of_one_size(method):
     assert size(model) - tables == pytest.approx(size(model_of("mini-lra")), rel=0.05)
 
 
-@pytest.mark.parametrize("name", [name for name in tnn.list_presets() if name.startswith(("mini-alm-", "mini-lra-"))])
+@pytest.mark.parametrize("method", PIXEL_METHODS)
+def test_mini_classifiers_of_pixels_are_of_one_size(method):
+    model = model_of(f"mini-lra-image-{method}")
+    tables = sum(p.numel() for p in model.parameters() if 1024 in p.shape)
+    assert (tables > 0) == (method in TABLES)
+    assert size(model) - tables == pytest.approx(size(model_of("mini-lra-image")), rel=0.05)
+
+
+def test_mini_deit_has_the_size_of_tnn():
+    assert size(model_of("mini-image-transformer")) == pytest.approx(size(model_of("mini-image")), rel=0.05)
+
+
+MINIS = ("mini-alm-", "mini-blm-", "mini-lra-")
+
+
+@pytest.mark.parametrize("name", [name for name in tnn.list_presets() if name.startswith(MINIS)])
 def test_mini_presets_run(name):
     config = tnn.load_preset(name)
-    ids = torch.randint(3, config.vocab_size, (2, 40))
-    head = tnn.TNNForCausalLM if config.is_decoder else tnn.TNNForSequenceClassification
+    if isinstance(config, TNNImageConfig):
+        head, inputs = tnn.TNNForImageClassification, torch.randn(2, 1, 32, 32)
+    else:
+        masked = tnn.TNNForMaskedLM if name.startswith("mini-blm") else tnn.TNNForSequenceClassification
+        head = tnn.TNNForCausalLM if config.is_decoder else masked
+        inputs = torch.randint(3, config.vocab_size, (2, 40))
     model = head(config)
-    loss = model(ids, labels=ids if config.is_decoder else torch.tensor([0, 1])).loss
+    loss = model(inputs, labels=torch.tensor([0, 1]) if name.startswith("mini-lra") else inputs).loss
     loss.backward()
     assert loss.isfinite()
     assert all(p.grad.isfinite().all() for p in model.parameters())

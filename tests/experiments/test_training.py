@@ -72,6 +72,22 @@ def test_the_evaluation_is_the_loss_of_the_model(recipe, tmp_path):
     assert measured["eval_loss"] == pytest.approx(sum(expected) / len(expected), rel=0.02)  # the last block is short
 
 
+def test_a_model_is_judged_by_few_examples_on_demand(recipe, tmp_path):
+    some = recipe(evaluate_examples=3)
+    task = text_task(some)
+    few = task.judged_by(3)
+    assert len(few.validation) == 3 < len(task.validation)
+    assert few.train is task.train
+    again = task.judged_by(3).validation
+    assert all((a["input_ids"] == b["input_ids"]).all() for a, b in zip(few.validation, again, strict=True))
+    assert task.judged_by(10**6).validation is task.validation
+    measured = run(some, tmp_path / "few")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "few").eval()
+    batch = few.collate([few.validation[i] for i in range(3)])
+    with torch.no_grad():
+        assert measured["eval_loss"] == pytest.approx(model(**batch).loss.item(), rel=1e-5)
+
+
 def test_learning_rates_are_those_of_the_schedule(recipe, tmp_path):
     tiny = recipe(schedule="inverse-sqrt", warmup_steps=3, warmup_from=1e-7)
     run(tiny, tmp_path / "run")

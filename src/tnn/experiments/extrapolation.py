@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from tnn.data.tokens import Tokens
 
 LENGTHS = (*range(512, 2048, 256), *range(2048, 14_337, 1024))  # the paper's 19
+MARKERS, LINES = "o^s", ("-", "--", ":")  # where there are more runs than colours
 STEEP = 3.0  # perplexities whose largest is that many times their smallest are drawn on a logarithmic scale
+HIGHEST = 100.0  # times the smallest: what is above that has left the picture
 
 
 @dataclass(frozen=True)
@@ -171,9 +173,10 @@ def draw_extrapolation(runs: Mapping[str, Extrapolation]) -> "Figure":
     figure = new_figure(height=4)
     axes = figure.subplots()
     for i, (name, run) in enumerate(runs.items()):
-        values, color = [found.per_token for found in run.perplexities], COLORS[i % len(COLORS)]
+        values, (again, hue) = [found.per_token for found in run.perplexities], divmod(i, len(COLORS))
+        marks = f"{MARKERS[again % len(MARKERS)]}{LINES[again % len(LINES)]}"
         label = f"{name}: {show(run.average, 2)} on average"
-        axes.plot(run.lengths, values, "o-", color=color, markersize=3.5, linewidth=1.4, label=label)
+        axes.plot(run.lengths, values, marks, color=COLORS[hue], markersize=3.5, linewidth=1.4, label=label)
     axes.set_xscale("log", base=2)
     for length in {run.train_length for run in runs.values()}:
         axes.axvline(length, color=INK, linewidth=0.8, linestyle=":")
@@ -195,6 +198,7 @@ def _scale(axes: Any, values: list[float]) -> None:
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter(LogFormatter())
         axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.6)))
+        axes.set_ylim(0.8 * low, min(1.25 * high, HIGHEST * low))
     else:
         axes.set_ylim(0.9 * low, high + 0.1 * low)
 

@@ -1,6 +1,6 @@
 """Figures: what the Toeplitz matrices of a model look like, and how its training went. All in one style."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -62,14 +62,29 @@ def save_figure(figure: "Figure", path: Path) -> None:
         scratch.replace(path)
 
 
-class _Kernel(NamedTuple):
+class Kernel(NamedTuple):
+    """What is drawn of a Toeplitz operator: the sizes |t| of its coefficients over all channels, and some channels."""
+
     name: str
     lags: np.ndarray  # (w,)
-    coefficients: np.ndarray  # (w, channels)
+    mean_size: np.ndarray  # (w,)
+    low: np.ndarray  # (w,), a tenth of the channels is smaller
+    high: np.ndarray  # (w,), a tenth is larger
+    examples: np.ndarray  # (w, some), each with a largest size of 1
+    channels: int
 
-    @property
-    def mean_size(self) -> np.ndarray:
-        return np.abs(self.coefficients).mean(1)
+    def share_within(self, distance: int) -> float:
+        """Of the sum of all sizes, that of the lags up to a distance."""
+        by_distance = self._by_distance()
+        return float(by_distance[min(distance, len(by_distance) - 1)] / max(by_distance[-1], TINY))
+
+    def distance_of(self, share: float) -> int:
+        """The smallest distance within which the sizes have that share of their sum."""
+        by_distance = self._by_distance()
+        return int(np.searchsorted(by_distance, share * by_distance[-1]))
+
+    def _by_distance(self) -> np.ndarray:
+        return np.bincount(np.abs(self.lags), weights=self.mean_size).cumsum()
 
 
 def draw_model(model: Any, length: int | None = None) -> "Figure":
@@ -85,13 +100,16 @@ def draw_model(model: Any, length: int | None = None) -> "Figure":
     8
     """
     length = _default_length(model.config) if length is None else length
-    check_positive("length", length)
-    kernels = _kernels(model, length)
+    return draw_kernels(find_kernels(model, length), length)
+
+
+def draw_kernels(kernels: Sequence[Kernel], length: int) -> "Figure":
+    """The figure of `draw_model`, of kernels that have been found."""
     figure = new_figure(height=0.3 + 1.9 * len(kernels))
     rows = figure.subplots(len(kernels), 3, squeeze=False, width_ratios=(1, 1.2, 1.2))
     for kernel, (left, middle, right) in zip(kernels, rows, strict=True):
         _draw_matrix(left, kernel, length)
-        _draw_kernels(middle, kernel)
+        _draw_examples(middle, kernel)
         _draw_sizes(right, kernel)
     for axes, label in zip(rows[-1], ("input position j", "lag i − j", "lag i − j"), strict=True):
         axes.set_xlabel(label)
@@ -128,10 +146,18 @@ def _default_length(config: Any) -> int:
     return 256 if side is None else side // config.patch_size
 
 
-def _kernels(model: Any, length: int) -> list[_Kernel]:
-    """Of each operator; that of a grid has two, one along each axis."""
+def find_kernels(model: Any, length: int) -> list[Kernel]:
+    """That of each Toeplitz operator of a model, for a number of positions; a grid has two, one along each axis.
+
+    >>> from tnn import TNNConfig, TNNForCausalLM
+    >>> from tnn.experiments.figures import find_kernels
+    >>> model = TNNForCausalLM(TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2))
+    >>> [kernel.name for kernel in find_kernels(model, length=64)]
+    ['layer 1', 'layer 2']
+    """
     from tnn.layers import ToeplitzOperator2d
 
+    check_positive("length", length)
     found = []
     for number, layer in enumerate(model.base_model.layers, start=1):
         if isinstance(layer.operator, ToeplitzOperator2d):
@@ -144,15 +170,26 @@ def _kernels(model: Any, length: int) -> list[_Kernel]:
     return found
 
 
-def _kernel(name: str, operator: Any, length: int) -> _Kernel:
+def _kernel(name: str, operator: Any, length: int) -> Kernel:
     coefficients = operator.kernel(length).detach().double().cpu().numpy()
     if not np.isfinite(coefficients).all():
         raise ValueError(f"{name} has coefficients that are not finite: nothing to draw")
     first = 0 if operator.causal else -(len(coefficients) // 2)
-    return _Kernel(name, np.arange(first, first + len(coefficients)), coefficients)
+    lags, size = np.arange(first, first + len(coefficients)), np.abs(coefficients)
+    low, high = np.quantile(size, [0.1, 0.9], axis=1)
+    chosen = coefficients[:, _far_and_near(lags, size)]
+    examples = chosen / np.maximum(np.abs(chosen).max(0), TINY)
+    return Kernel(name, lags, size.mean(1), low, high, examples, channels=size.shape[1])
 
 
-def _draw_matrix(axes: "Axes", kernel: _Kernel, length: int) -> None:
+def _far_and_near(lags: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Channels that look near, far, and in between: spread over their mean distances."""
+    distances = (np.abs(lags)[:, None] * size).sum(0) / np.maximum(size.sum(0), TINY)
+    places = np.linspace(0, len(distances) - 1, min(KERNELS, len(distances))).round().astype(int)
+    return np.argsort(distances)[places]
+
+
+def _draw_matrix(axes: "Axes", kernel: Kernel, length: int) -> None:
     from matplotlib.colors import LogNorm
 
     mean = torch.from_numpy(kernel.mean_size)[:, None]
@@ -168,27 +205,21 @@ def _draw_matrix(axes: "Axes", kernel: _Kernel, length: int) -> None:
     bar.outline.set_visible(False)
 
 
-def _draw_kernels(axes: "Axes", kernel: _Kernel) -> None:
-    """Those of channels that look near, far, and in between: spread over their mean distances."""
-    size = np.abs(kernel.coefficients)
-    distances = (np.abs(kernel.lags)[:, None] * size).sum(0) / np.maximum(size.sum(0), TINY)
-    places = np.linspace(0, len(distances) - 1, min(KERNELS, len(distances))).round().astype(int)
-    for channel, color in zip(np.argsort(distances)[places], COLORS, strict=False):
-        t = kernel.coefficients[:, channel]
-        axes.plot(kernel.lags, t / max(np.abs(t).max(), TINY), color=color, linewidth=1.2)
+def _draw_examples(axes: "Axes", kernel: Kernel) -> None:
+    for t, color in zip(kernel.examples.T, COLORS, strict=False):
+        axes.plot(kernel.lags, t, color=color, linewidth=1.2)
     _scale_lags(axes, kernel.lags)
-    tidy(axes, f"{len(places)} of {len(distances):,} kernels", y="t / max |t|")
+    tidy(axes, f"{kernel.examples.shape[1]} of {kernel.channels:,} kernels", y="t / max |t|")
 
 
-def _draw_sizes(axes: "Axes", kernel: _Kernel) -> None:
+def _draw_sizes(axes: "Axes", kernel: Kernel) -> None:
     """The mean of |t| over channels, and between which values eight of ten channels lie."""
-    low, high = np.quantile(np.abs(kernel.coefficients), [0.1, 0.9], axis=1)
-    axes.fill_between(kernel.lags, low, high, color=COLORS[0], alpha=0.2, linewidth=0)
+    axes.fill_between(kernel.lags, kernel.low, kernel.high, color=COLORS[0], alpha=0.2, linewidth=0)
     axes.plot(kernel.lags, kernel.mean_size, color=COLORS[0], linewidth=1.6)
     if _scale_lags(axes, kernel.lags):
         axes.set_yscale("log")
-        axes.set_ylim(bottom=max(low.min(), DARKEST * high.max(), TINY) / 2)
-    half, most = _mass_within(kernel, 0.5), _mass_within(kernel, 0.9)
+        axes.set_ylim(bottom=max(kernel.low.min(), DARKEST * kernel.high.max(), TINY) / 2)
+    half, most = kernel.distance_of(0.5), kernel.distance_of(0.9)
     tidy(axes, f"50% up to lag {half}, 90% up to {most}", y="|t|")
 
 
@@ -199,12 +230,6 @@ def _scale_lags(axes: "Axes", lags: np.ndarray) -> bool:
         axes.set_xscale("symlog", linthresh=1, linscale=0.5)
     axes.xaxis.set_major_formatter(lambda lag, _: f"{lag:.0f}")
     return far
-
-
-def _mass_within(kernel: _Kernel, share: float) -> int:
-    """The smallest distance within which the coefficients have that share of their sum of sizes."""
-    by_distance = np.bincount(np.abs(kernel.lags), weights=kernel.mean_size).cumsum()
-    return int(np.searchsorted(by_distance, share * by_distance[-1]))
 
 
 def _series(entries: list[Mapping[str, float]], key: str) -> tuple[np.ndarray, np.ndarray]:

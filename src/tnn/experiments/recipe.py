@@ -172,6 +172,7 @@ class Training(Section):
     seed: NonNegativeInt = 0
     log_every: PositiveInt = 10
     evaluate_every: PositiveInt | None = None
+    evaluate_examples: PositiveInt | None = None  # of each set, drawn once for all; None: all of them
     save_every: PositiveInt | None = None
     keep_checkpoints: PositiveInt = 2
     keep_best: bool = False  # end with the best evaluated weights, not with the last

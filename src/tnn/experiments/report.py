@@ -1,6 +1,5 @@
 """The page of a demonstration: one HTML file that needs nothing else, made of what was measured."""
 
-from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
@@ -8,43 +7,9 @@ from itertools import takewhile
 from typing import Any
 
 from tnn.experiments.extrapolation import Extrapolation
+from tnn.experiments.html import document, headlines, picture, table
 from tnn.experiments.perplexity import show
 from tnn.experiments.speed import Speed
-
-CSS = """
-:root { color-scheme: light dark; --ink: #1f2328; --soft: #5b6570; --line: #d9dee4; --paper: #fff; --shade: #f5f7f9; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e7ea; --soft: #9aa5b1; --line: #353c45; --paper: #14171b; --shade: #1d2127; }
-}
-* { box-sizing: border-box; }
-html { -webkit-text-size-adjust: 100%; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 1.0625rem/1.6 Charter, Georgia, Cambria, serif; }
-main { max-width: 48rem; margin: 0 auto; padding: 3rem 1.25rem 4rem; }
-h1, h2 { line-height: 1.2; font-weight: 600; }
-h1 { margin: 0 0 1rem; font-size: 2rem; }
-h2 { margin: 3rem 0 0.75rem; font-size: 1.35rem; }
-p { margin: 0 0 1rem; }
-.facts, figcaption, summary, table, dl { font-family: system-ui, sans-serif; font-size: 0.875rem; line-height: 1.5; }
-.facts, figcaption, summary, th, dt { color: var(--soft); }
-code, pre { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: 0.8125rem; }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(10rem, 1fr)); gap: 1.25rem; margin: 2rem 0;
-  padding: 1.25rem 0; border: solid var(--line); border-width: 1px 0; }
-dl div { display: flex; flex-direction: column-reverse; justify-content: flex-end; }
-dd { margin: 0; font-size: 1.5rem; line-height: 1.3; font-weight: 600; font-variant-numeric: tabular-nums; }
-figure { margin: 1.25rem 0; }
-figcaption { margin-bottom: 0.4rem; }
-img { display: block; width: 100%; height: auto; padding: 0.75rem; background: #ffffff; border-radius: 6px; }
-.wide { overflow-x: auto; }
-.wide img { min-width: 40rem; }
-pre { margin: 0; padding: 1rem; overflow-x: auto; background: var(--shade); border-radius: 6px; line-height: 1.5; }
-.samples { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)); gap: 0 1.25rem; }
-.samples figure { min-width: 0; }
-.samples pre { white-space: pre-wrap; overflow-wrap: anywhere; }
-.table { overflow-x: auto; margin: 1.25rem 0; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.35rem 1.5rem 0.35rem 0; border-bottom: 1px solid var(--line); text-align: right; font-weight: 400; }
-summary { cursor: pointer; padding: 0.25rem 0; }
-"""
 
 
 @dataclass(frozen=True)
@@ -113,27 +78,17 @@ def page(found: Findings) -> str:
     """
     title = "A Toeplitz neural network, trained on this machine"
     sections = [_opening(found), _training(found), _lengths(found), _kernels(found), _samples(found), _decoders(found)]
-    head = (
-        '<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{CSS}</style>"
-    )
-    body = f"<main>\n<h1>{title}</h1>\n" + "\n".join(sections) + "\n</main>"
-    return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n</body>\n</html>\n'
+    return document(title, "\n".join(sections))
 
 
 def _opening(found: Findings) -> str:
-    numbers = "\n".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in found.headlines().items()
-    )
     return f"""<p>A Toeplitz neural network (Qin et al., ICLR 2023) mixes a sequence with Toeplitz matrices in the place
 of attention: the weight between two positions depends on their distance alone. A small network makes the weights from
 the distance, and they decay with it, so that the same parameters serve any length. Here such a model has learned to
 write Python, one byte a token, from the standard library that comes with the interpreter. Then it read texts many times
 as long as any that it was trained on, and wrote some of its own.</p>
 <p class="facts">{" · ".join(escape(fact) for fact in found.facts)}</p>
-<dl>
-{numbers}
-</dl>
+{headlines(found.headlines())}
 <details>
 <summary>All settings</summary>
 <pre>{escape(found.settings)}</pre>
@@ -142,7 +97,7 @@ as long as any that it was trained on, and wrote some of its own.</p>
 
 def _training(found: Findings) -> str:
     return f"""<h2>Training</h2>
-{_picture(found.training_figure, "Loss against steps, on the text of training and on text held back")}"""
+{picture(found.training_figure, "Loss against steps, on the text of training and on text held back")}"""
 
 
 def _lengths(found: Findings) -> str:
@@ -156,10 +111,10 @@ def _lengths(found: Findings) -> str:
 <p>The model was trained on blocks of {run.train_length:,} bytes. The test text, {run.perplexities[0].tokens:,} bytes
 that it never saw, is cut into blocks of growing length, and each byte predicted once from those before it in its block.
 At {longest:,} bytes, {longest / trained:.3g} times as many, perplexity is {ratio} of what it is at {trained:,}.</p>
-{_picture(found.extrapolation_figure, "Perplexity against the length of the blocks")}
+{picture(found.extrapolation_figure, "Perplexity against the length of the blocks")}
 <details>
 <summary>The numbers</summary>
-{_table(["length", "perplexity per byte", "bits per byte", f"relative to {trained:,}"], rows)}
+{table(["length", "perplexity per byte", "bits per byte", f"relative to {trained:,}"], rows)}
 </details>"""
 
 
@@ -168,7 +123,7 @@ def _kernels(found: Findings) -> str:
     return f"""<h2>What it has learned to look at</h2>
 <p>A causal Toeplitz matrix is its first column, the kernel, shifted down column after column. The titles on the right
 say within which distance half of its weight lies, and nine tenths.</p>
-{_picture(found.kernels_figure, caption, wide=True)}"""
+{picture(found.kernels_figure, caption, wide=True)}"""
 
 
 def _samples(found: Findings) -> str:
@@ -203,24 +158,11 @@ def _decoders(found: Findings) -> str:
     return f"""<h2>How fast it writes</h2>
 <p>Tokens per second after a context of so many tokens. To recompute is to read the whole context again for each new
 token.</p>
-{_table(["context", *decoders], fast)}
+{table(["context", *decoders], fast)}
 <p>The constant-time decoder replaces the kernels of a layer by sums of a few decaying oscillations, one state each.
 The residual is the largest difference between a kernel and its sum, relative to the kernel. The bound is on what that
 changes in any output of the operator, at any length, for inputs up to 1.</p>
-{_table(["layer", "states", "residual", "bound"], states)}"""
-
-
-def _picture(png: bytes, caption: str, wide: bool = False) -> str:
-    """Inside the page; a wide one is scrolled on a narrow screen, for it would be too small to read."""
-    image = f'<img alt="{escape(caption)}" src="data:image/png;base64,{b64encode(png).decode()}">'
-    frame = '<div class="wide">' if wide else "<div>"
-    return f"<figure>\n<figcaption>{escape(caption)}.</figcaption>\n{frame}{image}</div>\n</figure>"
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    lines = ["<tr>" + "".join(f"<th>{escape(cell)}</th>" for cell in head) + "</tr>"]
-    lines += ["<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
-    return '<div class="table"><table>\n' + "\n".join(lines) + "\n</table></div>"
+{table(["layer", "states", "residual", "bound"], states)}"""
 
 
 def _by_context(speeds: list[Speed]) -> dict[int, dict[str, float]]:

@@ -87,6 +87,7 @@ def _nothing(text: str) -> None:
 def _run(task: Task, recipe: Recipe, out: Path, say: Callable[[str], None]) -> Measured:
     """One training, from where it stands."""
     training = recipe.training
+    task = task.judged_by(training.evaluate_examples)
     set_seed(training.seed)
     model = task.make_model()
     vocabulary = len(task.processor) if isinstance(task.processor, PreTrainedTokenizerBase) else None

@@ -194,9 +194,40 @@ _MINI_CAUSAL_METHODS: dict[str, Fields] = {
     "synthesizer-dense": {"num_hidden_layers": 4, "glu_expansion": 2.25},
     "synthesizer-random": {"num_hidden_layers": 2, "glu_expansion": 1.75},
     "gmlp": {"num_hidden_layers": 2} | _options(expansion=2.25),
-    "s4": {"num_hidden_layers": 15} | _options(state_size=16),  # kernels of 64 states cost more than all else
-    "dss": _UNPLACED | {"num_hidden_layers": 19},
+    # Twice as wide as the others, as published; kernels of 64 states would cost more than all else.
+    "s4": _sizes(4, 256, embedding_size=128) | _options(state_size=16),
+    "dss": _UNPLACED | _sizes(8, 256, embedding_size=128) | _options(state_size=16),
     "gss": _UNPLACED | {"num_hidden_layers": 4} | _options(expansion=3.25, state_channels=64, state_size=128),
+}
+
+# --- And as mini-blm with a vocabulary of 8,000. Depths are to that of TNN as published, widths inside then follow.
+
+_MINI_MASKED: Fields = {
+    "hidden_size": 128,
+    "vocab_size": 261,
+    "max_position_embeddings": 128,
+    "dropout": 0.0,
+    "embedding_dropout": 0.0,
+}
+_MINI_TABLE: Fields = {"max_length": 128}
+_MINI_STATE_SPACE = _UNPLACED | _options(state_size=16)  # kernels of 64 states would cost more than all else
+_MINI_MASKED_METHODS: dict[str, Fields] = {
+    "transformer": _MINI_ATTENTION | _options(),
+    "elu": _MINI_ATTENTION,
+    "performer": _MINI_ATTENTION,
+    "cosformer": _MINI_ATTENTION,
+    "transformer-ls": _MINI_ATTENTION | {"glu_expansion": 2.25} | _options(),
+    "flash": {"num_hidden_layers": 8} | _options(expansion=1.375, key_size=64),
+    "synthesizer-dense": {"num_hidden_layers": 5, "glu_expansion": 2.875} | _options(**_MINI_TABLE),
+    "synthesizer-random": {"num_hidden_layers": 6, "glu_expansion": 2.625} | _options(**_MINI_TABLE),
+    "gmlp": {"num_hidden_layers": 8} | _options(expansion=2.5, **_MINI_TABLE),
+    "fnet": {"num_hidden_layers": 6, "glu_expansion": 3.125},
+    "gfnet": {"num_hidden_layers": 5, "glu_expansion": 3.375} | _options(**_MINI_TABLE),
+    "afno": {"num_hidden_layers": 6, "glu_expansion": 2.875},
+    # Wider than the others, as published, but not twice: the output matrix is the embedding, and would be all there is.
+    "s4": _MINI_STATE_SPACE | _sizes(5, 168),
+    "dss": _MINI_STATE_SPACE | _sizes(8, 168),
+    "gss": _UNPLACED | {"num_hidden_layers": 5} | _options(expansion=2.875, state_channels=48, state_size=96),
 }
 
 # --- And as mini-lra; tables of positions, which must reach the task's 2,048, come on top.
@@ -222,6 +253,41 @@ _MINI_ARENA_METHODS: dict[str, Fields] = {
     "reformer": _MINI_ARENA_ATTENTION | {"glu_expansion": 2.75},
 }
 
+# --- And as mini-lra-image, which reads pixels one by one: the methods of the paper's table.
+
+_MINI_PIXELS: Fields = _AUTHORS_IMAGE | IMAGE | _sizes(2, 32)
+_MINI_PIXELS_ATTENTION: Fields = {"num_attention_heads": 2, "glu_expansion": 3}
+_MINI_PIXELS_METHODS: dict[str, Fields] = {
+    **dict.fromkeys((*_SKYFORMER_OPTIONS, "cosformer"), _MINI_PIXELS_ATTENTION),
+    "transformer-ls": _MINI_PIXELS_ATTENTION | {"glu_expansion": 1.75},
+    "flash": _options(expansion=2.75, key_size=32),
+    "s4": _UNPLACED | {"num_hidden_layers": 4} | _options(state_size=20),
+    "linformer": _MINI_PIXELS_ATTENTION | _options(max_length=1024),
+    "reformer": _MINI_PIXELS_ATTENTION | {"glu_expansion": 3.5},
+}
+
+# --- DeiT: learned positions; the mean over all patches is classified, where the published one has a token for it.
+
+_DEIT: Fields = {
+    "mixer": "transformer",
+    "dims": 1,
+    "norm": "layer",
+    "final_norm": "layer",
+    "pool_norm": None,
+    "hidden_act": "gelu",
+    "glu_expansion": 4,
+    "position_embedding": "learned",
+    "initializer": "normal",
+}
+_IMAGENET: Fields = {"max_position_embeddings": 196, "num_labels": 1000}
+_PICTURES: dict[str, Fields] = {
+    "imagenet-tiny-transformer": _DEIT | _IMAGENET | _sizes(12, 192, num_attention_heads=3),
+    "imagenet-small-transformer": _DEIT | _IMAGENET | _sizes(12, 384, num_attention_heads=6),
+    "mini-image-transformer": _DEIT
+    | _sizes(4, 64, num_attention_heads=4, glu_expansion=4.5)
+    | {"image_size": 28, "patch_size": 4, "num_channels": 1, "num_labels": 10, "max_position_embeddings": 64},
+}
+
 
 def _skyformer(task: str, method: str) -> Fields:
     fields, options = _SKYFORMER_TASKS[task], _SKYFORMER_OPTIONS[method]
@@ -243,7 +309,7 @@ def _named(pattern: str, table: dict[str, Fields]) -> dict[str, Fields]:
 
 
 TEXT_PRESETS: dict[str, Fields] = _named("wikitext103-alm-{}", CAUSAL) | _named("wikitext103-blm-{}", MASKED)
-IMAGE_PRESETS: dict[str, Fields] = {}
+IMAGE_PRESETS: dict[str, Fields] = dict(_PICTURES)
 for _task in _SKYFORMER_TASKS:
     TEXT_PRESETS |= _named(f"lra-{_task}-{{}}", {method: _skyformer(_task, method) for method in _SKYFORMER_OPTIONS})
     _presets = _named(f"lra-{_task}-{{}}", {method: _authors(_task, method) for method in _AUTHORS_METHODS})
@@ -252,6 +318,10 @@ for _task in _SKYFORMER_TASKS:
     else:
         TEXT_PRESETS |= _presets
 TEXT_PRESETS |= _named("mini-alm-{}", {method: _MINI_CAUSAL | own for method, own in _MINI_CAUSAL_METHODS.items()})
+IMAGE_PRESETS |= _named("mini-lra-image-{}", {m: _MINI_PIXELS | own for m, own in _MINI_PIXELS_METHODS.items()})
+TEXT_PRESETS |= _named(
+    "mini-blm-{}", {method: MASKED[method] | _MINI_MASKED | own for method, own in _MINI_MASKED_METHODS.items()}
+)
 TEXT_PRESETS |= _named(
     "mini-lra-{}",
     {method: _MINI_ARENA | _MINI_ARENA_METHODS.get(method, _MINI_ARENA_ATTENTION) for method in METHODS},

@@ -66,6 +66,7 @@ _IMAGE_PRESETS: dict[str, dict[str, Any]] = {
     "lra-pathfinder-large": _LARGE_IMAGE | _sizes(6, 64, 3, 2.5) | PATHFINDER | {"decay_mode": "none"},
     "lra-pathx-large": _LARGE_IMAGE | _sizes(6, 64, 3, 2.5) | PATHFINDER | {"image_size": 128, "decay": 0.999},
     "lra-image-large": _LARGE_IMAGE | _sizes(12, 128, 2, 3) | IMAGE | {"decay": 0.7, "dropout": 0.1},
+    "mini-lra-image": _LRA_IMAGE | _sizes(2, 32, 1, 1.5) | IMAGE | {"decay_mode": "none"},
     "mini-image": _sizes(4, 64, 2, 1) | {"image_size": 28, "patch_size": 4, "num_channels": 1, "num_labels": 10},
 }
 _TEXTS = _TEXT_PRESETS | baseline_presets.TEXT_PRESETS

@@ -1,11 +1,12 @@
 """What a trainer needs, whatever is learnt."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torch.utils.data import Dataset
+import torch
+from torch.utils.data import Dataset, Subset
 from transformers import PreTrainedModel
 
 
@@ -28,6 +29,20 @@ class Task:
     @property
     def evaluations(self) -> dict[str, Dataset[Any]]:
         return {"eval": self.validation, **self.others}
+
+    def judged_by(self, examples: int | None) -> "Task":
+        """With no more than so many examples in each set that the model is judged on; the same ones in every run."""
+        if examples is None:
+            return self
+        few = {name: _some(dataset, examples) for name, dataset in self.evaluations.items()}
+        return replace(self, validation=few.pop("eval"), others=few)
+
+
+def _some(dataset: Any, count: int) -> Dataset[Any]:
+    if len(dataset) <= count:
+        return dataset
+    chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0))[:count]
+    return Subset(dataset, sorted(chosen.tolist()))
 
 
 def load_head(head: Any, folder: Path, changes: Mapping[str, Any]) -> PreTrainedModel:

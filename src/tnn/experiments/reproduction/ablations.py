@@ -1,0 +1,248 @@
+"""Ablations of TNN: the same language model with one thing changed, at the learning rate that was found for TNN."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from statistics import mean
+from typing import TYPE_CHECKING
+
+from tnn.experiments.figures import COLORS, new_figure, tidy
+from tnn.experiments.perplexity import show
+from tnn.experiments.reproduction import published
+from tnn.experiments.reproduction.experiment import Claim, Experiment, Outcome, Table
+from tnn.experiments.reproduction.judging import collect, means, order_agreement, spread, verdict_of
+from tnn.experiments.reproduction.language import lengths_trial, search_of, variant_trials
+from tnn.experiments.reproduction.records import Records
+from tnn.experiments.reproduction.trial import Options, Scale, Trial
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Values = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """Rows by their changes of the recipe; the one without changes is TNN itself. Depth and width match the sizes."""
+
+    name: str
+    about: str
+    variants: Mapping[Scale, Mapping[str, tuple[str, ...]]]
+    published: Mapping[str, float]  # perplexity on validation
+    claims: Callable[[Values, Values], tuple[Claim, ...]]  # from perplexity on validation, and averages over lengths
+    notes: tuple[str, ...] = ()
+    averages: Mapping[str, float] | None = None  # published, over the lengths of extrapolation
+
+    def to_experiment(self) -> Experiment:
+        rows = tuple(self.variants["mini"])
+        return Experiment(self.name, self.about, rows, partial(_plan, self), partial(_conclude, self))
+
+
+def _trials(ablation: Ablation, options: Options) -> list[Trial]:
+    variants = ablation.variants[options.scale]
+    rows = options.methods or tuple(variants)
+    return [trial for row in rows for trial in variant_trials(ablation.name, row, variants[row], options)]
+
+
+def _lengths(ablation: Ablation, trials: list[Trial], options: Options) -> list[Trial]:
+    """TNN's own belong to the experiment of extrapolation."""
+    if ablation.averages is None:
+        return []
+    homes = [ablation.name if trial.experiment == ablation.name else "extrapolation" for trial in trials]
+    return [lengths_trial(trial, options, home) for trial, home in zip(trials, homes, strict=True)]
+
+
+def _plan(ablation: Ablation, options: Options) -> list[Trial]:
+    trials = _trials(ablation, options)
+    return [*search_of("tnn", options), *trials, *_lengths(ablation, trials, options)]
+
+
+def _conclude(ablation: Ablation, options: Options, records: Records) -> Outcome:
+    trials = _trials(ablation, options)
+    own = next(row for row, changes in ablation.variants[options.scale].items() if not changes)
+    named = partial(_named, own=own)
+    perplexities = named(collect(trials, records, "validation_perplexity"))
+    averages = named(collect(_lengths(ablation, trials, options), records, "average"))
+    parameters = means(named(collect(trials, records, "parameters")))
+    ours = means(perplexities)
+    head = ["variant", "published", "ours"]
+    head += ["published average over lengths", "our average"] if ablation.averages else []
+    rows = [(*head, "parameters")]
+    for row in options.methods or tuple(ablation.variants[options.scale]):
+        cells = [row, show(ablation.published[row], 2) if row in ablation.published else ""]
+        cells.append(spread(perplexities.get(row), 3))
+        if ablation.averages:
+            cells += [show(ablation.averages[row], 2), spread(averages.get(row), 3)]
+        rows.append((*cells, f"{parameters[row]:,.0f}" if row in parameters else ""))
+    notes = (f"Order: {order_agreement(ablation.published, ours)}.", *ablation.notes)
+    table = Table("Perplexity per token on validation, lower is better", tuple(rows))
+    figure = _draw(perplexities, averages) if perplexities else None
+    return Outcome((table,), figure, ablation.claims(perplexities, averages), notes)
+
+
+def _named(values: Values, own: str) -> Values:
+    """TNN itself goes by the name of its row."""
+    return {own if row == "tnn" else row: found for row, found in values.items()}
+
+
+def _draw(perplexities: Values, averages: Values) -> "Figure":
+    panels = {"perplexity on validation, blocks of 512": perplexities}
+    if averages:
+        panels["perplexity averaged over 512 to 14,336"] = averages
+    figure = new_figure(height=1.2 + 0.35 * len(perplexities))
+    for axes, (title, values) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        for place, row in enumerate(reversed(list(values))):
+            axes.plot(values[row], [place] * len(values[row]), "o", color=COLORS[0], alpha=0.6, markersize=5)
+            axes.plot(mean(values[row]), place, "|", color=COLORS[1], markersize=16, markeredgewidth=2)
+        axes.set_yticks(range(len(values)), list(reversed(list(values))))
+        if max(map(max, values.values())) > 3 * min(map(min, values.values())):
+            axes.set_xscale("log")
+        tidy(axes, title)
+    return figure
+
+
+def _worse(text: str, best: str, others: tuple[str, ...], values: Values) -> Claim:
+    """That one is better than each of the others: all its seeds than all of theirs, or in part if its mean is."""
+    if best not in values:
+        return Claim(text, "not measured", f"{best} has not been measured")
+    conditions: list[bool | None] = []
+    for other in others:
+        if other not in values:
+            conditions.append(None)
+            continue
+        conditions += [max(values[best]) < min(values[other]), mean(values[best]) < mean(values[other])]
+    found = [row for row in (best, *others) if row in values]
+    return Claim(text, verdict_of(conditions), "; ".join(f"{row} {spread(values[row], 3)}" for row in found))
+
+
+STRUCTURE = Ablation(
+    "ablation-structure",
+    "GTU and GLU against GTU alone, and against attention and GLU.",
+    {
+        "mini": {
+            "gtu+glu": (),
+            "gtu": ("model.structure=gtu", "model.num_hidden_layers=6"),
+            "attention+glu": (
+                "model.structure=attention+glu",
+                "model.num_hidden_layers=5",
+                "model.glu_expansion=1.25",
+            ),
+        },
+        "paper": {
+            "gtu+glu": (),
+            "gtu": ("model.structure=gtu", "model.num_hidden_layers=9"),
+            "attention+glu": ("model.structure=attention+glu", "model.num_hidden_layers=8", "model.glu_expansion=2"),
+        },
+    },
+    published.STRUCTURE,
+    lambda values, _: (
+        _worse("GTU and GLU together are better than GTU alone.", "gtu+glu", ("gtu",), values),
+        _worse("And better than attention and GLU.", "gtu+glu", ("attention+glu",), values),
+    ),
+    ("The attention of this table has one head and no encoding of positions, as the paper's has.",),
+).to_experiment()
+
+RPE_INPUT = Ablation(
+    "ablation-rpe-input",
+    "What the position encoder reads: the integer lag, the lag over the length, or sines and cosines.",
+    {
+        "mini": {
+            "integer": (),
+            "normalized": ("model.rpe_input=normalized",),
+            "sincos": ("model.rpe_input=sincos",),
+        },
+        "paper": {
+            "integer": (),
+            "normalized": ("model.rpe_input=normalized", "model.decay_mode=none"),
+            "sincos": ("model.rpe_input=sincos", "model.decay_mode=none"),
+        },
+    },
+    published.RPE_INPUT,
+    lambda values, _: (_worse("The integer lag is the best input.", "integer", ("normalized", "sincos"), values),),
+    (
+        "The paper's code has no decay in the two variants, and 0.99 in its own model. "
+        "At mini scale all three have 0.99, so that one thing alone differs.",
+    ),
+).to_experiment()
+
+RPE = Ablation(
+    "ablation-rpe",
+    "Coefficients from the position encoder, or free ones.",
+    {
+        "mini": {
+            "rpe": (),
+            "free": (
+                "model.coefficients=free",
+                "model.max_lags=512",
+                "model.num_hidden_layers=3",
+                "model.gtu_expansion=1.5",
+            ),
+            "free, as deep": ("model.coefficients=free", "model.max_lags=512"),
+        },
+        "paper": {
+            "rpe": (),
+            "free": ("model.coefficients=free", "model.max_lags=512", "model.num_hidden_layers=5"),
+        },
+    },
+    published.RPE,
+    lambda values, _: (
+        _worse("Coefficients from the encoder are better than free ones.", "rpe", ("free", "free, as deep"), values),
+    ),
+    (
+        "Free coefficients take many parameters: the matched model is shallower. "
+        "The row that is as deep has more of them.",
+    ),
+).to_experiment()
+
+DECAY = Ablation(
+    "ablation-decay",
+    "Rates of decay: perplexity at the length of training, and over the lengths of extrapolation.",
+    {
+        "mini": {
+            "0.99": (),
+            "0.9": ("model.decay=0.9",),
+            "0.95": ("model.decay=0.95",),
+            "0.999": ("model.decay=0.999",),
+            "1": ("model.decay_mode=none",),
+            "learned": ("model.decay_mode=learned",),
+        },
+        "paper": {
+            "0.99": (),
+            "0.9": ("model.decay=0.9",),
+            "0.95": ("model.decay=0.95",),
+            "0.999": ("model.decay=0.999",),
+            "1": ("model.decay_mode=none",),
+            "learned": ("model.decay_mode=learned",),
+        },
+    },
+    {row: numbers[0] for row, numbers in published.DECAY.items()},
+    lambda values, averages: _decay_claims(values, averages),
+    averages={row: numbers[1] for row, numbers in published.DECAY.items()},
+).to_experiment()
+
+
+def _decay_claims(values: Values, averages: Values) -> tuple[Claim, ...]:
+    def ratio(row: str) -> float | None:
+        return mean(averages[row]) / mean(values[row]) if row in averages and row in values else None
+
+    def text(row: str) -> str:
+        if row not in values or row not in averages:
+            return f"{row} has not been measured"
+        return f"{row}: {spread(values[row], 3)} at 512, {spread(averages[row], 3)} on average"
+
+    none, ours = ratio("1"), ratio("0.99")
+    return (
+        Claim(
+            "Without decay TNN does not extrapolate (the average is at least 1.5 times the perplexity at 512).",
+            verdict_of([None if none is None else none >= 1.5]),
+            text("1"),
+        ),
+        Claim(
+            "With 0.99 it does (at most 1.02 times).",
+            verdict_of([None if ours is None else ours <= 1.02]),
+            text("0.99"),
+        ),
+        _worse("0.99 is better than 0.95, and that than 0.9, at 512.", "0.99", ("0.95", "0.9"), values),
+        _worse("On average over the lengths 0.99 is the best.", "0.99", ("0.9", "0.95", "0.999", "learned"), averages),
+        _worse("A learned decay is worse than 0.99 at 512.", "0.99", ("learned",), values),
+    )

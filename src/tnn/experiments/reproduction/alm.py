@@ -1,0 +1,125 @@
+"""Autoregressive language modelling: every method on the same text, with the same search and the same updates."""
+
+from typing import TYPE_CHECKING, Any
+
+from tnn.experiments.figures import COLORS, INK, new_figure, tidy
+from tnn.experiments.reproduction import published
+from tnn.experiments.reproduction.experiment import Claim, Experiment, Outcome, Table
+from tnn.experiments.reproduction.judging import collect, means, order_agreement, ranks, spread, verdict_of
+from tnn.experiments.reproduction.language import METHODS, method_trials, search_of
+from tnn.experiments.reproduction.records import Records
+from tnn.experiments.reproduction.trial import Options, Trial
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+GROUPS = {
+    "efficient attention (FLASH, 1+elu, Performer, cosFormer)": ("flash", "elu", "performer", "cosformer"),
+    "MLPs (both Synthesizers, gMLP)": ("synthesizer-dense", "synthesizer-random", "gmlp"),
+    "state spaces (S4, DSS, GSS)": ("s4", "dss", "gss"),
+}
+
+
+def _rows(options: Options) -> tuple[str, ...]:
+    return options.methods or METHODS
+
+
+def _plan(options: Options) -> list[Trial]:
+    return [trial for row in _rows(options) for trial in (*search_of(row, options), *method_trials(row, options))]
+
+
+def _conclude(options: Options, records: Records) -> Outcome:
+    trials = [trial for row in _rows(options) for trial in method_trials(row, options)]
+    test = collect(trials, records, "test_perplexity")
+    validation = collect(trials, records, "validation_perplexity")
+    theirs = {row: numbers[1] for row, numbers in published.ALM.items() if numbers[1] is not None}
+    ours = means(test)
+    their_ranks, our_ranks = ranks(theirs), ranks({row: value for row, value in ours.items() if row in theirs})
+    parameters, rates = means(collect(trials, records, "parameters")), means(collect(trials, records, "learning_rate"))
+    head = ("method", "published, validation", "published, test", "ours, validation", "ours, test")
+    rows: list[tuple[str, ...]] = [(*head, "published rank", "our rank", "parameters", "learning rate")]
+    for row in sorted(_rows(options), key=lambda row: ours.get(row, float("inf"))):
+        known = published.ALM.get(row, (None, None))
+        rows.append(
+            (
+                row,
+                *("" if number is None else f"{number:.2f}" for number in known[:2]),
+                spread(validation.get(row), 3),
+                spread(test.get(row), 3) or _failure(trials, records, row),
+                *(str(found.get(row, "")) for found in (their_ranks, our_ranks)),
+                f"{parameters[row]:,.0f}" if row in parameters else "",
+                f"{rates[row]:g}" if row in rates else "",
+            )
+        )
+    notes = (f"Order: {order_agreement(theirs, ours)}.", *_about_rates(options, rates))
+    table = Table("Perplexity per token, lower is better", tuple(rows))
+    figure = _draw(theirs, test) if ours else None
+    return Outcome((table,), figure, _claims(theirs, test), notes)
+
+
+def _failure(trials: list[Trial], records: Records, row: str) -> str:
+    found = [records.find(trial) for trial in trials if trial.row == row]
+    return "failed" if any(record and "failed" in record.metrics for record in found) else ""
+
+
+def _about_rates(options: Options, rates: dict[str, float]) -> list[str]:
+    searches = search_of("tnn", options)
+    if not searches:
+        return ["The learning rate is that of the recipe."]
+    tried = [trial.settings["recipe"]["training"]["learning_rate"] for trial in searches]
+    steps = searches[0].settings["recipe"]["training"]["steps"]
+    edge = [row for row, rate in rates.items() if rate in (min(tried), max(tried))]
+    names = ", ".join(f"{rate:g}" for rate in tried)
+    note = (
+        f"Each method tried the rates {names} for {steps:,} updates each, with seed 0, and took the best on validation."
+    )
+    return [note + (f" At the edge of what was tried: {', '.join(sorted(edge))}." if edge else "")]
+
+
+def _claims(theirs: dict[str, float], test: dict[str, list[float]]) -> tuple[Claim, ...]:
+    claims = [
+        _among_the_best(theirs, means(test)),
+        _ahead_of("TNN is ahead of the Transformer.", ("transformer",), test),
+    ]
+    return (*claims, *(_ahead_of(f"TNN is ahead of {name}.", group, test) for name, group in GROUPS.items()))
+
+
+def _among_the_best(theirs: dict[str, float], ours: dict[str, float]) -> Claim:
+    text = "TNN is among the best at equal parameters: second of 13 in the paper (in part: fourth or better)."
+    among = ranks({row: value for row, value in ours.items() if row in theirs})
+    if set(among) != set(theirs):
+        return Claim(text, "not measured", f"{len(among)} of {len(theirs)} methods have been measured")
+    place, best = among["tnn"], min(among, key=lambda row: among[row])
+    lead = f", {ours['tnn'] / ours[best] - 1:.1%} behind {best}" if place > 1 else ""
+    return Claim(text, verdict_of([place <= 2, place <= 4]), f"number {place} of {len(among)}{lead}")
+
+
+def _ahead_of(text: str, others: tuple[str, ...], test: dict[str, list[float]]) -> Claim:
+    ours = means(test)
+    found = [other for other in others if other in ours]
+    if "tnn" not in ours or not found:
+        return Claim(text, "not measured", "it takes TNN and another")
+    verdict = verdict_of(ours["tnn"] < ours[other] for other in found)
+    missing = [other for other in others if other not in ours]
+    numbers = [f"{row} {spread(test[row], 3)}" for row in ("tnn", *found)] + [f"{row} not measured" for row in missing]
+    return Claim(text, verdict, "; ".join(numbers))
+
+
+def _draw(theirs: dict[str, float], test: dict[str, list[float]]) -> "Figure":
+    """Ours against theirs: in the same order, points would climb from left to right."""
+    figure = new_figure(height=4)
+    axes = figure.subplots()
+    style: dict[str, Any] = {"fontsize": 8, "color": INK, "xytext": (5, 3), "textcoords": "offset points"}
+    ours = means(test)
+    for row in [row for row in theirs if row in ours]:
+        color = COLORS[1] if row == "tnn" else COLORS[0]
+        axes.plot([theirs[row]] * len(test[row]), test[row], "o", color=color, markersize=5, alpha=0.8)
+        axes.annotate(row, (theirs[row], ours[row]), **style)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(lambda value, _: f"{value:g}")
+    tidy(axes, x="published: perplexity per token of WikiText-103", y="ours: perplexity per token")
+    return figure
+
+
+ALM = Experiment("alm", "Autoregressive language modelling: perplexity of every method.", METHODS, _plan, _conclude)

@@ -1,0 +1,146 @@
+"""Trials of bidirectional language models: a method is pre-trained on text, then fine-tuned on tasks of GLUE."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import exp
+from pathlib import Path
+
+from tnn.experiments import runs
+from tnn.experiments.evaluation import load_model
+from tnn.experiments.recipe import GlueRecipe, ModelSection, Recipe
+from tnn.experiments.reproduction import published
+from tnn.experiments.reproduction.trainings import Search, Setup, search_trials, training_trial
+from tnn.experiments.reproduction.trial import Metrics, Options, Place, Scale, Trial
+from tnn.experiments.training import SCORES, train
+from tnn.layers import count_parameters
+
+METHODS = tuple(published.GLUE)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is done at a scale."""
+
+    recipe: str  # of TNN's pre-training; its name with that of a method is the method's preset
+    steps: int  # of the pre-training
+    changes: tuple[str, ...]
+    others: tuple[str, ...]  # changes for the methods beside TNN
+    paths: tuple[str, ...]
+    search: Search | None
+    tasks: Mapping[str, Setup]  # the fine-tunings
+
+
+def _mini_task(name: str, *changes: str) -> Setup:
+    rates = "learning_rates=[3e-4, 1e-3]"
+    task = (f"data.tasks=[{name}]", rates, "training.batch_size=16", "training.patience=null")
+    return Setup("mini-glue", (*task, *changes), ("data.glue",))
+
+
+# At mini scale a method takes about eleven minutes on one core of a CPU: a third of it for the text.
+EXTENTS: dict[Scale, Extent] = {
+    "mini": Extent(
+        recipe="mini-blm",
+        steps=1300,
+        changes=(
+            "data.corpus=wikitext-2",
+            "training.batch_size=8",
+            "training.log_every=50",
+            "training.evaluate_every=null",
+            "training.evaluate_examples=512",
+            "training.save_every=500",
+        ),
+        others=(),
+        paths=("data.corpus",),
+        search=Search(rates=(1e-3, 2e-3, 4e-3), steps=100),
+        tasks={
+            "sst2": _mini_task("sst2", "training.epochs=0.08"),
+            "mrpc": _mini_task("mrpc", "training.epochs=1"),
+            "cola": _mini_task("cola", "training.epochs=0.6"),
+        },
+    ),
+    "paper": Extent(
+        recipe="wikitext103-blm",
+        steps=50_000,
+        changes=(),
+        others=("training.weight_decay=0.1",),
+        paths=("data.corpus", "data.tokenizer"),
+        search=None,
+        tasks={
+            name: Setup(f"glue-{name}", (), ("data.glue",)) for name in ("mnli", "qnli", "qqp", "sst2", "mrpc", "cola")
+        },
+    ),
+}
+
+
+def pre_trainings(method: str, options: Options) -> tuple[list[Trial], list[Trial]]:
+    """The trials that choose the learning rate of a method, and its trainings, one a seed."""
+    setup, search = _setup(method, options), EXTENTS[options.scale].search
+    if search is not None:
+        search = Search(search.rates, max(1, int(search.steps * _share(options))))
+    searches = search_trials("glue", method, setup, search, part="pre-training")
+    train = partial(training_trial, "glue", method, setup, searches=searches, measure=_measure, part="pre-training")
+    return searches, [train(seed) for seed in range(options.seeds or 1)]
+
+
+def _setup(method: str, options: Options) -> Setup:
+    extent = EXTENTS[options.scale]
+    own = () if method == "tnn" else (f"model.preset={extent.recipe}-{method}", *extent.others)
+    steps = options.steps or extent.steps
+    lasts = [f"training.steps={steps}"]
+    if options.scale == "mini":
+        lasts.append(f"training.warmup_steps={max(1, steps // 10)}")
+    return Setup(extent.recipe, (*extent.changes, *own, *lasts), extent.paths)
+
+
+def _share(options: Options) -> float:
+    """Of all updates, that are done: what --steps has of a pre-training, the other trainings have of theirs."""
+    return 1.0 if options.steps is None else options.steps / EXTENTS[options.scale].steps
+
+
+def _measure(folder: Path, recipe: Recipe) -> Metrics:
+    """The parameters are in the paper's way of counting."""
+    return {
+        "validation_perplexity": exp(runs.load_measured(folder)["eval_loss"]),
+        "parameters": sum(count_parameters(load_model(folder))),
+    }
+
+
+def tuning_trial(of: Trial, task: str, options: Options) -> Trial:
+    """The fine-tuning of a pre-trained model on a task, with each of some rates; the best on the dev set counts."""
+    recipe = EXTENTS[options.scale].tasks[task].load(f"training.seed={of.seed}")
+    assert isinstance(recipe, GlueRecipe)
+    epochs = (recipe.training.epochs or 1) * _share(options)
+    recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update={"epochs": epochs})})
+    chosen = recipe.model_dump(mode="json", exclude={"about", "name", "model"}, exclude_defaults=True)
+    work = partial(_tune, of=of, recipe=recipe)
+    trial = Trial("glue", of.row, {"of": of.settings, "recipe": chosen}, work, task, of.seed, 500.0)
+    work.keywords["folder"] = trial.folder
+    return trial
+
+
+def _tune(place: Place, of: Trial, recipe: GlueRecipe, folder: Callable[[Place], Path]) -> Metrics:
+    try:
+        base = trained(of, place)
+    except ArithmeticError as error:
+        return {"score": 0.0, "failed": str(error)}  # 0, as in the paper's averages
+    model = ModelSection(start_from=str(base))
+    data = recipe.data.model_copy(update={"glue": str(place.data / recipe.data.glue)})
+    recipe = recipe.model_copy(update={"model": model, "data": data})
+    out = folder(place)
+    train(recipe, out, resume=(out / runs.RECIPE).is_file(), say=lambda text: None)
+    found: Metrics = json.loads((out / SCORES).read_text())[recipe.data.tasks[0]]
+    shutil.rmtree(out)
+    return found
+
+
+def trained(of: Trial, place: Place) -> Path:
+    """The folder of a pre-trained model; it is trained again if it was measured before, and is gone."""
+    record = place.records.find(of)
+    if record is not None and "failed" in record.metrics:
+        raise ArithmeticError(f"the pre-training failed: {record.metrics['failed']}")
+    if not runs.is_finished(of.folder(place)):
+        of.work(place)
+    return of.folder(place)

@@ -1,0 +1,37 @@
+"""All experiments, by name."""
+
+from difflib import get_close_matches
+
+from tnn.experiments.reproduction.ablations import DECAY, RPE, RPE_INPUT, STRUCTURE
+from tnn.experiments.reproduction.alm import ALM
+from tnn.experiments.reproduction.arena import LRA, LRA_LARGE
+from tnn.experiments.reproduction.complexity import COMPLEXITY
+from tnn.experiments.reproduction.experiment import Experiment
+from tnn.experiments.reproduction.extrapolation import EXTRAPOLATION
+from tnn.experiments.reproduction.glue import GLUE
+from tnn.experiments.reproduction.kernels import KERNELS
+from tnn.experiments.reproduction.overview import OVERVIEW
+from tnn.experiments.reproduction.pictures import IMAGE
+from tnn.experiments.reproduction.speed import SPEED
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        *(ALM, EXTRAPOLATION, GLUE, LRA, LRA_LARGE, IMAGE, KERNELS),
+        *(STRUCTURE, RPE_INPUT, RPE, DECAY, COMPLEXITY, SPEED, OVERVIEW),
+    )
+}
+
+
+def find_experiment(name: str) -> Experiment:
+    """An experiment by its name.
+
+    >>> from tnn.experiments.reproduction.catalogue import find_experiment
+    >>> find_experiment("alm").about
+    'Autoregressive language modelling: perplexity of every method.'
+    """
+    if name in EXPERIMENTS:
+        return EXPERIMENTS[name]
+    close = get_close_matches(name, EXPERIMENTS, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(EXPERIMENTS)}"
+    raise ValueError(f"no experiment {name!r}; {hint}")

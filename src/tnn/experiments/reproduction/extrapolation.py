@@ -1,0 +1,116 @@
+"""Extrapolation: models trained at one length read text in blocks up to 28 times as long."""
+
+from math import isfinite
+from statistics import mean
+
+from tnn.experiments.extrapolation import Extrapolation, draw_extrapolation
+from tnn.experiments.perplexity import Perplexity, show
+from tnn.experiments.reproduction import published
+from tnn.experiments.reproduction.experiment import Claim, Experiment, Outcome, Table
+from tnn.experiments.reproduction.judging import order_agreement, spread, verdict_of
+from tnn.experiments.reproduction.language import METHODS, extrapolation_of, lengths_trial, method_trials, search_of
+from tnn.experiments.reproduction.records import Records
+from tnn.experiments.reproduction.trial import Options, Trial
+
+FLAT, BLOWN = 1.02, 1.5  # of the perplexity at the length of training: at most, and at least
+BLOW_UP = (
+    "transformer",
+    "elu",
+    "performer",
+    "cosformer",
+    "synthesizer-dense",
+    "synthesizer-random",
+    "gmlp",
+    "flash-quad",
+)
+
+
+def _plan(options: Options) -> list[Trial]:
+    trials: list[Trial] = []
+    for row in options.methods or METHODS:
+        trained = method_trials(row, options)
+        trials += [*search_of(row, options), *trained, *(lengths_trial(trial, options) for trial in trained)]
+    return trials
+
+
+def _conclude(options: Options, records: Records) -> Outcome:
+    found = {row: _runs(row, options, records) for row in options.methods or METHODS}
+    found = {row: extrapolations for row, extrapolations in found.items() if extrapolations}
+    ratios = {row: [run.ratios[-1] for run in several] for row, several in found.items()}
+    averages = {row: [run.average for run in several] for row, several in found.items()}
+    ours = {row: mean(values) for row, values in averages.items()}
+    theirs = published.EXTRAPOLATION_AVERAGE
+    head = ("method", "published average", "relative to 512", "our average", "ours relative to 512", "ours at 14,336")
+    rows = [head]
+    for row in sorted(found, key=lambda row: ours[row]):
+        first = mean(run.perplexities[0].per_token for run in found[row])
+        known = "" if row not in theirs else show(theirs[row], 2)
+        their_ratio = "" if row not in theirs else show(theirs[row] / _published(row)[0], 2)
+        longest = [run.perplexities[-1].per_token for run in found[row]]
+        rows.append((row, known, their_ratio, spread(averages[row]), show(ours[row] / first, 2), spread(longest)))
+    notes = (
+        f"Order: {order_agreement(theirs, ours)}.",
+        "The columns of S4 and GSS are exchanged in the paper; here they are in their places.",
+    )
+    middle = {row: _in_the_middle(several) for row, several in found.items()}
+    tables = (Table("Perplexity per token, averaged over 19 lengths from 512 to 14,336", tuple(rows)), _all(middle))
+    figure = draw_extrapolation(middle) if middle else None
+    return Outcome(tables, figure, _claims(ratios), notes)
+
+
+def _published(row: str) -> list[float]:
+    return [number for number in published.EXTRAPOLATION[row] if number is not None]
+
+
+def _runs(row: str, options: Options, records: Records) -> list[Extrapolation]:
+    trials = [lengths_trial(trial, options) for trial in method_trials(row, options)]
+    return [extrapolation_of(record) for trial in trials if (record := records.find(trial)) is not None]
+
+
+def _in_the_middle(several: list[Extrapolation]) -> Extrapolation:
+    """The mean of the losses over seeds, at each length."""
+    columns = zip(*(run.perplexities for run in several), strict=True)
+    perplexities = [
+        Perplexity(column[0].length, mean(found.loss for found in column), column[0].tokens) for column in columns
+    ]
+    return Extrapolation(several[0].train_length, tuple(perplexities))
+
+
+def _all(runs: dict[str, Extrapolation]) -> Table:
+    """One row a length, one column a method, as in the paper."""
+    columns = [[show(found.per_token, 2) for found in run.perplexities] for run in runs.values()]
+    lengths = next((run.lengths for run in runs.values()), [])
+    rows = [(f"{length:,}", *cells) for length, *cells in zip(lengths, *columns, strict=True)]
+    return Table("Ours at each length, the mean over seeds", (("length", *runs), *rows))
+
+
+def _claims(ratios: dict[str, list[float]]) -> tuple[Claim, ...]:
+    def flat(row: str) -> bool | None:
+        return all(ratio <= FLAT for ratio in ratios[row]) if row in ratios else None
+
+    def blown(row: str) -> bool | None:
+        return all(ratio >= BLOWN or not isfinite(ratio) for ratio in ratios[row]) if row in ratios else None
+
+    def numbers(*rows: str) -> str:
+        found = [f"{row} {', '.join(show(ratio, 3) for ratio in ratios[row])}" for row in rows if row in ratios]
+        return "perplexity at 14,336 relative to 512: " + ("; ".join(found) or "not measured")
+
+    return (
+        Claim(
+            f"TNN's perplexity stays flat to 28 times the length of training (at most {FLAT} times that at 512).",
+            verdict_of([flat("tnn")]),
+            numbers("tnn"),
+        ),
+        Claim("ALiBi's stays flat as well.", verdict_of([flat("alibi")]), numbers("alibi")),
+        Claim(
+            "The Transformer, 1+elu, Performer, cosFormer, both Synthesizers, gMLP and FLASH blow up "
+            f"(at least {BLOWN} times that at 512).",
+            verdict_of(blown(row) for row in BLOW_UP),
+            numbers(*BLOW_UP),
+        ),
+    )
+
+
+EXTRAPOLATION = Experiment(
+    "extrapolation", "Perplexity at 19 lengths, up to 28 times that of training.", METHODS, _plan, _conclude
+)

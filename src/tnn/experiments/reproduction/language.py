@@ -1,0 +1,153 @@
+"""Trials of autoregressive language models: a method or a variant of TNN is trained, then judged on text."""
+
+from dataclasses import dataclass
+from functools import partial
+from math import exp
+from pathlib import Path
+
+from tnn.experiments import runs
+from tnn.experiments.evaluation import load_model, load_text
+from tnn.experiments.extrapolation import LENGTHS, Extrapolation, extrapolate
+from tnn.experiments.perplexity import Perplexity, block_perplexity
+from tnn.experiments.recipe import Recipe
+from tnn.experiments.reproduction.records import Record
+from tnn.experiments.reproduction.trainings import Search, Setup, search_trials, training_trial
+from tnn.experiments.reproduction.trial import Metrics, Options, Place, Scale, Trial
+from tnn.layers import count_parameters
+
+METHODS = (
+    *("transformer", "alibi", "transformer-ls", "flash", "flash-quad", "elu", "performer", "cosformer"),
+    *("synthesizer-dense", "synthesizer-random", "gmlp", "s4", "dss", "gss", "tnn"),
+)
+MANY_SEEDS = ("tnn", "transformer", "alibi")  # three of each, by default
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is done at a scale."""
+
+    recipe: str  # of TNN; its name with that of a method is the method's preset
+    changes: tuple[str, ...]
+    others: tuple[str, ...]  # changes for the methods beside TNN
+    paths: tuple[str, ...]
+    search: Search | None
+    test_tokens: int | None  # of the test text, for perplexity; None: all
+    long_tokens: int | None  # and for each of the lengths of extrapolation
+
+
+EXTENTS: dict[Scale, Extent] = {
+    "mini": Extent(
+        recipe="mini-alm",
+        changes=(
+            "data.corpus=wikitext-2",
+            "training.steps=5000",
+            "training.batch_size=1",  # in so short a time, many small updates teach more than few large ones
+            "training.warmup_steps=500",
+            "training.log_every=100",
+            "training.evaluate_every=null",
+            "training.evaluate_examples=256",
+            "training.save_every=1000",
+        ),
+        others=(),
+        paths=("data.corpus",),
+        search=Search(rates=(1e-3, 3e-3, 9e-3), steps=1000),
+        test_tokens=2**18,
+        long_tokens=4 * LENGTHS[-1],
+    ),
+    "paper": Extent(
+        recipe="wikitext103-alm",
+        changes=(),
+        others=("training.weight_decay=0.1",),
+        paths=("data.corpus", "data.tokenizer"),
+        search=None,
+        test_tokens=None,
+        long_tokens=None,
+    ),
+}
+
+
+def search_of(method: str, options: Options) -> list[Trial]:
+    """The trials that choose the learning rate of a method."""
+    extent = EXTENTS[options.scale]
+    search = extent.search
+    if search is not None and options.steps is not None:
+        search = Search(search.rates, max(1, options.steps // 5))
+    return search_trials("alm", method, _setup(method, options), search)
+
+
+def method_trials(method: str, options: Options) -> list[Trial]:
+    """The trainings of a method, one a seed."""
+    seeds = options.seeds or (3 if method in MANY_SEEDS and options.scale == "mini" else 1)
+    return [_final("alm", method, _setup(method, options), seed, options) for seed in range(seeds)]
+
+
+def variant_trials(experiment: str, row: str, changes: tuple[str, ...], options: Options) -> list[Trial]:
+    """The trainings of TNN with changes, at the learning rate that was found for TNN; without changes, TNN's own."""
+    if not changes:
+        return method_trials("tnn", options)
+    seeds = options.seeds or (3 if options.scale == "mini" else 1)
+    setup = _setup("tnn", options, changes)
+    return [_final(experiment, row, setup, seed, options) for seed in range(seeds)]
+
+
+def _setup(method: str, options: Options, changes: tuple[str, ...] = ()) -> Setup:
+    extent = EXTENTS[options.scale]
+    own = () if method == "tnn" else (f"model.preset={extent.recipe}-{method}", *extent.others)
+    steps: tuple[str, ...] = ()
+    if options.steps is not None:
+        steps = (f"training.steps={options.steps}", f"training.warmup_steps={max(1, options.steps // 10)}")
+    return Setup(extent.recipe, (*extent.changes, *own, *changes, *steps), extent.paths)
+
+
+def _final(experiment: str, row: str, setup: Setup, seed: int, options: Options) -> Trial:
+    """Variants of TNN share its search."""
+    searches = search_of(row if experiment == "alm" else "tnn", options)
+    measure = partial(_measure, test_tokens=EXTENTS[options.scale].test_tokens)
+    return training_trial(experiment, row, setup, seed, searches=searches, measure=measure)
+
+
+def _measure(folder: Path, recipe: Recipe, test_tokens: int | None) -> Metrics:
+    """Perplexities as the paper has them, per token, and the parameters in its way of counting."""
+    model = load_model(folder)
+    text = load_text(folder, model, None, "test")
+    found = block_perplexity(model, text.tokens, text.length, text.tokenizer.eos_token_id, max_tokens=test_tokens)
+    return {
+        "validation_perplexity": exp(runs.load_measured(folder)["eval_loss"]),
+        "test_loss": found.loss,
+        "test_perplexity": found.per_token,
+        "test_tokens": found.tokens,
+        "parameters": sum(count_parameters(model)),
+    }
+
+
+def lengths_trial(of: Trial, options: Options, experiment: str = "extrapolation") -> Trial:
+    """The perplexities of a trained model at the paper's 19 lengths."""
+    tokens = EXTENTS[options.scale].long_tokens
+    settings = {"of": of.settings, "lengths": list(LENGTHS), "tokens": tokens}
+    return Trial(experiment, of.row, settings, partial(_lengths, of=of, tokens=tokens), "lengths", of.seed, cost=1000.0)
+
+
+def _lengths(place: Place, of: Trial, tokens: int | None) -> Metrics:
+    folder = of.folder(place)
+    if not runs.is_finished(folder):
+        again = of.work(place)  # measured before, on another machine or in a folder that is gone
+        if "failed" in again:
+            return {"failed": again["failed"]}
+    model = load_model(folder)
+    text = load_text(folder, model, None, "test")
+    found = extrapolate(model, text.tokens, LENGTHS, text.tokenizer.eos_token_id, text.length, max_tokens=tokens)
+    return {
+        "train_length": found.train_length,
+        "losses": [perplexity.loss for perplexity in found.perplexities],
+        "tokens": found.perplexities[0].tokens,
+        "average": found.average,
+        "longest_to_trained": found.ratios[-1],
+    }
+
+
+def extrapolation_of(record: Record) -> Extrapolation:
+    """As it was measured; a loss that was no number is one no more."""
+    found, lengths = record.metrics, record.settings["lengths"]
+    losses = [float("nan") if loss is None else loss for loss in found["losses"]]
+    perplexities = [Perplexity(n, loss, found["tokens"]) for n, loss in zip(lengths, losses, strict=True)]
+    return Extrapolation(found["train_length"], tuple(perplexities))

@@ -1,0 +1,194 @@
+"""Language models: what is planned, that a run can be gone on with, and what is concluded."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from tnn.cli import app
+from tnn.experiments.extrapolation import LENGTHS
+from tnn.experiments.reproduction import language, published, trainings
+from tnn.experiments.reproduction.ablations import DECAY, RPE, RPE_INPUT, STRUCTURE
+from tnn.experiments.reproduction.alm import ALM
+from tnn.experiments.reproduction.extrapolation import EXTRAPOLATION
+from tnn.experiments.reproduction.trainings import best_rate
+from tnn.experiments.reproduction.trial import Options
+from tnn.models import load_preset
+
+ALL = (ALM, EXTRAPOLATION, STRUCTURE, RPE_INPUT, RPE, DECAY)
+
+
+@pytest.mark.parametrize("scale", ["mini", "paper"])
+@pytest.mark.parametrize("experiment", ALL, ids=lambda experiment: experiment.name)
+def test_plans_name_only_what_is_there(experiment, scale):
+    trials = experiment.plan(Options(scale=scale))
+    assert {trial.row for trial in trials} <= {*experiment.rows, "tnn"}
+    assert len({trial.key for trial in trials}) <= len(trials)
+    json.dumps([trial.settings for trial in trials])
+
+
+def test_all_methods_have_the_same_budget():
+    trials = ALM.plan(Options())
+    finals = {trial.row: trial for trial in trials if not trial.part and trial.seed == 0}
+    assert set(finals) == set(language.METHODS) >= set(published.ALM)
+    for trial in finals.values():
+        reference, settings = finals["tnn"].settings, trial.settings
+        assert settings["search"] == reference["search"]
+        assert settings["recipe"]["training"] == reference["recipe"]["training"]
+        assert settings["recipe"]["data"] == reference["recipe"]["data"]
+    seeds = {row: sum(trial.row == row and not trial.part for trial in trials) for row in finals}
+    assert {row for row, count in seeds.items() if count == 3} == {"tnn", "transformer", "alibi"}
+
+
+def test_ablations_match_the_size_of_tnn():
+    from tnn.layers import count_parameters
+    from tnn.models import TNNForCausalLM
+
+    def size(trial):
+        model = trial.settings["recipe"]["model"]
+        return sum(count_parameters(TNNForCausalLM(load_preset(**{"name": model.pop("preset"), **model}))))
+
+    own = size(ALM.plan(Options(methods=("tnn",)))[-1])
+    for experiment in (STRUCTURE, RPE_INPUT, RPE, DECAY):
+        for trial in experiment.plan(Options(seeds=1)):
+            if trial.experiment == experiment.name and not trial.part and trial.row != "free, as deep":
+                assert size(trial) == pytest.approx(own, rel=0.05), trial.title
+
+
+def test_the_published_numbers_are_consistent():
+    for row, numbers in published.EXTRAPOLATION.items():
+        assert len(numbers) == len(LENGTHS) == 19
+        assert sum(numbers) / 19 == pytest.approx(published.EXTRAPOLATION_AVERAGE[row], rel=0.01)
+        if row in published.ALM:
+            assert numbers[0] == published.ALM[row][1]
+    for row, (*scores, average) in published.GLUE.items():
+        assert sum(score or 0 for score in scores) / 7 == pytest.approx(average, abs=0.02), row
+    for table in (published.LRA, published.LRA_LARGE):
+        for row, (*scores, average) in table.items():
+            assert sum(scores) / len(scores) == pytest.approx(average, abs=0.02), row
+
+
+def test_the_best_rate_is_that_of_the_lowest_loss(place, record):
+    searches = [trial for trial in ALM.plan(Options(methods=("tnn",))) if trial.part]
+    for trial, loss in zip(searches, (1.5, 1.4, None), strict=True):
+        rate = trial.settings["recipe"]["training"]["learning_rate"]
+        place.records.add(record(trial, learning_rate=rate, eval_loss=loss))
+    assert best_rate(searches, place) == searches[1].settings["recipe"]["training"]["learning_rate"]
+
+
+def reproduce(name, tmp_path, *more):
+    folders = ["--data-dir", tmp_path / "data", "--out", tmp_path / "results", "--models", tmp_path / "runs"]
+    return CliRunner().invoke(app, ["reproduce", name, *map(str, [*folders, *more])], catch_exceptions=False)
+
+
+def test_alm_from_the_command_line(tmp_path, wikitext):
+    arguments = ["--scale", "mini", "--methods", "tnn,transformer", "--steps", "20", "--seeds", "1"]
+    found = reproduce("alm", tmp_path, *arguments)
+    assert found.exit_code == 0, found.output
+    table = (tmp_path / "results/mini/alm.md").read_text()
+    assert "tnn reproduce alm --scale mini --methods tnn,transformer --seeds 1 --steps 20" in table
+    assert (tmp_path / "results/mini/alm.png").stat().st_size > 10_000
+    entries = [json.loads(line) for line in (tmp_path / "results/mini/alm.jsonl").read_text().splitlines()]
+    assert len(entries) == 8  # for each method three rates and a training
+    finals = [entry for entry in entries if not entry["part"]]
+    for entry in finals:
+        assert entry["metrics"]["test_perplexity"] == math.exp(entry["metrics"]["test_loss"]) < 260
+        assert str(tmp_path) not in json.dumps(entry)
+        tried = {
+            e["metrics"]["learning_rate"]: e["metrics"]["eval_loss"]
+            for e in entries
+            if e["row"] == entry["row"] and e["part"]
+        }
+        assert entry["metrics"]["learning_rate"] == min(tried, key=tried.get)
+        assert f"{entry['metrics']['test_perplexity']:.3f}" in table
+    again = reproduce("alm", tmp_path, *arguments)
+    assert "8 trials, 8 of them known" in again.output
+    assert len((tmp_path / "results/mini/alm.jsonl").read_text().splitlines()) == 8
+
+
+def test_lengths_use_the_model_that_is_there_or_train_it_again(tmp_path, wikitext, monkeypatch):
+    monkeypatch.setattr(language, "LENGTHS", (64, 128))
+    first = reproduce("extrapolation", tmp_path, "--methods", "alibi", "--steps", "2", "--seeds", "1")
+    assert first.exit_code == 0, first.output
+    lines = (tmp_path / "results/mini/extrapolation.jsonl").read_text().splitlines()
+    measured = json.loads(lines[0])["metrics"]
+    assert len(measured["losses"]) == 2
+    shutil.rmtree(tmp_path / "runs")
+    (tmp_path / "results/mini/extrapolation.jsonl").unlink()
+    reproduce("extrapolation", tmp_path, "--methods", "alibi", "--steps", "2", "--seeds", "1")
+    again = json.loads((tmp_path / "results/mini/extrapolation.jsonl").read_text())["metrics"]
+    assert again["losses"] == pytest.approx(measured["losses"], rel=1e-5)
+
+
+def test_a_training_that_was_stopped_goes_on(tmp_path, wikitext, place, monkeypatch):
+    """The same numbers, as if nothing had happened; and a search leaves no model behind."""
+    options = Options(methods=("tnn",), seeds=1, steps=4)
+    monkeypatch.setitem(language.EXTENTS, "mini", replace(language.EXTENTS["mini"], search=None))
+    (trial,) = ALM.plan(options)
+    whole = trial.work(place)
+    shutil.rmtree(trial.folder(place))
+
+    def stop(folder, recipe, test_tokens):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(language, "_measure", stop)
+        (stopped,) = ALM.plan(options)
+        with pytest.raises(KeyboardInterrupt):
+            stopped.work(place)
+    assert (trial.folder(place) / "config.json").is_file()
+    again = trial.work(place)
+    assert again == {key: value for key, value in whole.items() if key != "seconds_per_step"}
+
+
+def test_a_loss_that_is_no_number_is_an_outcome(tmp_path, wikitext, place, monkeypatch):
+    def fail(*_, **__):
+        raise ArithmeticError("the loss is nan at step 3; there is no checkpoint before it")
+
+    monkeypatch.setattr(trainings, "train", fail)
+    trial = ALM.plan(Options(methods=("tnn",), seeds=1, steps=4))[0]
+    assert trial.work(place) == {"learning_rate": 1e-3, "failed": "the loss is nan at step 3"}
+
+
+def test_claims_follow_the_numbers(records, record):
+    options = Options(seeds=1)
+    for trial in ALM.plan(options):
+        if not trial.part:
+            perplexity = published.ALM.get(trial.row, (0, 25.0))[1]
+            records.add(record(trial, test_perplexity=perplexity, validation_perplexity=perplexity, learning_rate=1e-3))
+    outcome = ALM.conclude(options, records)
+    assert {claim.verdict for claim in outcome.claims} == {"holds"}
+    assert "78 of 78 pairs" in outcome.notes[0]
+
+
+def test_blow_ups_are_told_from_flat_lines(records, record):
+    options = Options(seeds=1)
+    for trial in EXTRAPOLATION.plan(options):
+        if trial.part == "lengths" and trial.row in published.EXTRAPOLATION:
+            losses = [math.log(value) for value in published.EXTRAPOLATION[trial.row]]
+            records.add(record(trial, losses=losses, tokens=1000, train_length=512))
+    outcome = EXTRAPOLATION.conclude(options, records)
+    assert [claim.verdict for claim in outcome.claims] == ["holds"] * 3
+    assert outcome.figure is not None
+
+
+def test_decay_claims(records, record):
+    options = Options(seeds=1)
+    for trial in DECAY.plan(options):
+        row = "0.99" if trial.row == "tnn" else trial.row
+        if not trial.part:
+            records.add(record(trial, validation_perplexity=published.DECAY[row][0], parameters=1))
+        elif trial.part == "lengths":
+            records.add(record(trial, average=published.DECAY[row][1]))
+    verdicts = [claim.verdict for claim in DECAY.conclude(options, records).claims]
+    assert verdicts == ["holds"] * 5
+
+
+def test_nothing_measured_is_said_so(records):
+    for experiment in ALL:
+        outcome = experiment.conclude(Options(), records)
+        assert all(claim.verdict == "not measured" for claim in outcome.claims)
+        assert outcome.figure is None
