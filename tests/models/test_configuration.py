@@ -93,7 +93,7 @@ ENCODERS = {
     "lra-pathx-large": 459_392,
     "lra-image-large": 3_096_064,
 }
-MINIS = ["mini-alm", "mini-blm", "mini-lra", "mini-image"]
+MINIS = ["mini-alm", "mini-blm", "mini-lra", "mini-lra-image", "mini-image"]
 
 
 def model_of(name):
@@ -131,8 +131,9 @@ def test_long_range_arena_encoders_have_the_papers_counts(name):
 @pytest.mark.parametrize("name", MINIS)
 def test_mini_presets_run(name):
     model = model_of(name).eval()
-    if name == "mini-image":
-        assert model(torch.randn(1, 1, 28, 28)).logits.shape == (1, 10)
+    if isinstance(model.config, TNNImageConfig):
+        side = model.config.image_size
+        assert model(torch.randn(1, 1, side, side)).logits.shape == (1, 10)
     else:
         assert model(torch.randint(3, 18, (1, 50))).logits.isfinite().all()
     assert sum(p.numel() for p in model.parameters()) < 1_000_000

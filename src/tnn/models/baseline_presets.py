@@ -261,7 +261,7 @@ _MINI_PIXELS_METHODS: dict[str, Fields] = {
     **dict.fromkeys((*_SKYFORMER_OPTIONS, "cosformer"), _MINI_PIXELS_ATTENTION),
     "transformer-ls": _MINI_PIXELS_ATTENTION | {"glu_expansion": 1.75},
     "flash": _options(expansion=2.75, key_size=32),
-    "s4": _UNPLACED | {"num_hidden_layers": 4} | _options(state_size=20),
+    "s4": _UNPLACED | {"num_hidden_layers": 4} | _options(state_size=18),
     "linformer": _MINI_PIXELS_ATTENTION | _options(max_length=1024),
     "reformer": _MINI_PIXELS_ATTENTION | {"glu_expansion": 3.5},
 }

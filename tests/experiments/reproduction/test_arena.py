@@ -44,6 +44,7 @@ def test_the_papers_plan(experiment):
 def test_all_methods_have_the_same_budget():
     trials = LRA.plan(Options(methods=SOME))
     assert {trial.part for trial in finals(trials)} == set(MINI)
+    assert {trial.seed for trial in trials} == {0}
     reference = {trial.part: trial.settings for trial in trials if trial.row == "tnn"}
     for trial in trials:
         assert trial.settings.get("search") == reference[trial.part].get("search"), trial.title

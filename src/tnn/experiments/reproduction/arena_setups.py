@@ -114,6 +114,7 @@ def _mini(row: str, task: str, steps: int | None, large: bool) -> Setup:
         f"training.steps={steps}",
         f"training.warmup_steps={max(1, steps // 10)}",
         "training.batch_size=32",
+        "training.seed=0",
         "training.clip=1.0",
         "training.log_every=50",
         "training.evaluate_every=null",

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from math import exp
@@ -33,10 +33,10 @@ class Extent:
     tasks: Mapping[str, Setup]  # the fine-tunings
 
 
-def _mini_task(name: str, *changes: str) -> Setup:
-    rates = "learning_rates=[3e-4, 1e-3]"
-    task = (f"data.tasks=[{name}]", rates, "training.batch_size=16", "training.patience=null")
-    return Setup("mini-glue", (*task, *changes), ("data.glue",))
+def _mini_task(name: str, epochs: float) -> Setup:
+    task = (f"data.tasks=[{name}]", "learning_rates=[3e-4, 1e-3]")
+    training = (f"training.epochs={epochs}", "training.batch_size=16", "training.patience=null")
+    return Setup("mini-glue", (*task, *training), ("data.glue",))
 
 
 # At mini scale a method takes about eleven minutes on one core of a CPU: a third of it for the text.
@@ -56,9 +56,9 @@ EXTENTS: dict[Scale, Extent] = {
         paths=("data.corpus",),
         search=Search(rates=(1e-3, 2e-3, 4e-3), steps=100),
         tasks={
-            "sst2": _mini_task("sst2", "training.epochs=0.08"),
-            "mrpc": _mini_task("mrpc", "training.epochs=1"),
-            "cola": _mini_task("cola", "training.epochs=0.6"),
+            "sst2": _mini_task("sst2", epochs=0.08),
+            "mrpc": _mini_task("mrpc", epochs=1),
+            "cola": _mini_task("cola", epochs=0.6),
         },
     ),
     "paper": Extent(
@@ -110,26 +110,28 @@ def _measure(folder: Path, recipe: Recipe) -> Metrics:
 
 def tuning_trial(of: Trial, task: str, options: Options) -> Trial:
     """The fine-tuning of a pre-trained model on a task, with each of some rates; the best on the dev set counts."""
-    recipe = EXTENTS[options.scale].tasks[task].load(f"training.seed={of.seed}")
+    setup = EXTENTS[options.scale].tasks[task]
+    epochs = (setup.load().training.epochs or 1) * _share(options)
+    recipe = setup.load(f"training.epochs={epochs}", f"training.seed={of.seed}")
     assert isinstance(recipe, GlueRecipe)
-    epochs = (recipe.training.epochs or 1) * _share(options)
-    recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update={"epochs": epochs})})
     chosen = recipe.model_dump(mode="json", exclude={"about", "name", "model"}, exclude_defaults=True)
-    work = partial(_tune, of=of, recipe=recipe)
-    trial = Trial("glue", of.row, {"of": of.settings, "recipe": chosen}, work, task, of.seed, 500.0)
-    work.keywords["folder"] = trial.folder
+
+    def work(place: Place) -> Metrics:
+        try:
+            base = trained(of, place)
+        except ArithmeticError as error:
+            return {"score": 0.0, "failed": str(error)}  # 0, as in the paper's averages
+        return _tune(recipe, base, place.data, trial.folder(place))
+
+    cost = max(1.0, 400 * _share(options))  # as so many updates of a pre-training
+    trial = Trial("glue", of.row, {"of": of.settings, "recipe": chosen}, work, task, of.seed, cost)
     return trial
 
 
-def _tune(place: Place, of: Trial, recipe: GlueRecipe, folder: Callable[[Place], Path]) -> Metrics:
-    try:
-        base = trained(of, place)
-    except ArithmeticError as error:
-        return {"score": 0.0, "failed": str(error)}  # 0, as in the paper's averages
-    model = ModelSection(start_from=str(base))
-    data = recipe.data.model_copy(update={"glue": str(place.data / recipe.data.glue)})
-    recipe = recipe.model_copy(update={"model": model, "data": data})
-    out = folder(place)
+def _tune(recipe: GlueRecipe, base: Path, data: Path, out: Path) -> Metrics:
+    """What counts is the score; the tuned models are not kept."""
+    sentences = recipe.data.model_copy(update={"glue": str(data / recipe.data.glue)})
+    recipe = recipe.model_copy(update={"model": ModelSection(start_from=str(base)), "data": sentences})
     train(recipe, out, resume=(out / runs.RECIPE).is_file(), say=lambda text: None)
     found: Metrics = json.loads((out / SCORES).read_text())[recipe.data.tasks[0]]
     shutil.rmtree(out)
