@@ -144,6 +144,9 @@ def test_nothing_measured(records):
         outcome = experiment.conclude(Options(methods=("tnn",)), records)
         assert outcome.figure is None
         assert {claim.verdict for claim in outcome.claims} == {"not measured"}
+        absent = " ".join(outcome.notes)
+        assert "Retrieval" in absent
+        assert ("Path-X" in absent) == (experiment is LRA_LARGE)
 
 
 @pytest.fixture
