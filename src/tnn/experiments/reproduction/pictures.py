@@ -113,12 +113,12 @@ def _published(row: str, size: str) -> tuple[float, float]:
 
 
 def _notes(options: Options) -> tuple[str, ...]:
-    deit = (
-        "The published DeiT has a token for the class; ours takes the mean over all patches, as TNN does. So two rows "
-        "of its table of positions are not used, and the number of parameters is the published one."
-    )
+    deit = "The published DeiT has a token for the class; ours takes the mean over all patches, as TNN does."
     if options.scale == "paper":
-        return (deit, "Nothing of ours drops whole layers at random, as the published training of DeiT does.")
+        return (
+            f"{deit} Two rows of its table of positions, which are not used, make up for the parameters.",
+            "Nothing of ours drops whole layers at random, as the published training of DeiT does.",
+        )
     rates = ", ".join(f"{rate:g}" for rate in SEARCH.rates)
     return (
         "CIFAR-10 in grey, 32 x 32 pixels in patches of 4 x 4, moved and mirrored in training; accuracies are those "
