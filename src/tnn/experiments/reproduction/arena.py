@@ -143,7 +143,8 @@ def _notes(arena: Arena, scale: Scale, found: Findings) -> list[str]:
         "All rows have the same data, updates, batches and harness, and numbers of parameters within 5% of TNN's, "
         "Linformer's table of positions apart. On pictures TNN mixes along two axes, as in the paper, and all others "
         f"read one sequence; {ONE_AXIS} does as they do, and is TNN on texts. TNN's decay, and the form of its "
-        "operator on a grid, were chosen for each task in a few runs by hand; the other rows got nothing like that.",
+        "operator on a grid, were chosen for each task in a few runs by hand, with test scores in "
+        "view; the other rows got nothing like that.",
         f"Each row tried the rates {rates} on each task, in {min(shares):.0%} to {max(shares):.0%} of its updates "
         "each, and took the best on validation. Text has no validation set: there it is the test set that chooses, "
         "for all rows, as in the benchmark.",
