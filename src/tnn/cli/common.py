@@ -1,0 +1,52 @@
+"""What commands share: their arguments, and that a user's mistake is one line."""
+
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+TEXT_HELP = "A text file, a folder of them, stdlib, or hf:NAME; see docs/data.md."
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a causal language model.")]
+
+
+def numbers(name: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{name} must be numbers with commas between them, as 512,1024; got {text!r}") from None
+
+
+def load_causal(folder: Path) -> Any:
+    """A TNNForCausalLM, ready to run."""
+    from tnn.experiments.evaluation import load_model
+    from tnn.models import TNNForCausalLM
+
+    quiet_transformers()
+    model = load_model(folder)
+    if not isinstance(model, TNNForCausalLM):
+        raise ValueError(f"{folder} must hold a causal language model; got a {type(model).__name__}")
+    return model
+
+
+def quiet_transformers() -> None:
+    """No bars and warnings among the lines of a script."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """A user's mistake is one line and exit code 1; anything else is ours, and keeps its traceback."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (ValueError, OSError, ArithmeticError, ImportError, SafetensorError, pickle.UnpicklingError) as error:
+        message = str(error).strip().splitlines()[-1] if "in DataLoader worker" in str(error) else str(error)
+        typer.echo(f"error: {' '.join(message.split())}", err=True)
+        raise typer.Exit(1) from None

@@ -1,0 +1,53 @@
+"""Commands that convert models: `tnn convert`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tnn.cli.common import Model, load_causal, one_line_errors, quiet_transformers
+
+convert_commands = typer.Typer(
+    no_args_is_help=True, help="Convert checkpoints of other programs, and models to state spaces."
+)
+
+
+@convert_commands.command()
+def reference(
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A file that fairseq wrote.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make, for from_pretrained to load.")],
+) -> None:
+    """Convert a checkpoint of the TNN authors' language models."""
+    with one_line_errors():
+        from tnn.layers import count_parameters
+        from tnn.models.reference import convert_reference
+
+        quiet_transformers()
+        model = convert_reference(checkpoint, out)
+        config = model.config
+        decay = "no decay" if config.decay_mode == "none" else f"decay {config.decay:g}"
+        size = f"{sum(count_parameters(model)):,} parameters in {config.num_hidden_layers} layers"
+        typer.echo(f"{type(model).__name__}, {size}, {decay}: {out}")
+
+
+@convert_commands.command("state-space")
+def state_space(
+    model: Model,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make, for from_pretrained to load.")],
+    tolerance: Annotated[float, typer.Option(help="Largest difference of the kernels, relative to them.")] = 1e-3,
+    max_states: Annotated[int, typer.Option(help="States a layer may have.")] = 64,
+) -> None:
+    """Convert a causal model to one that decodes in constant time and memory."""
+    with one_line_errors():
+        from tnn.data.tokenizers import tokenizer_files
+        from tnn.models.saving import check_free, save_whole
+
+        check_free(out)
+        converted = load_causal(model).to_state_space(tolerance, max_states)
+        save_whole(converted, out, files=tokenizer_files(model))
+        typer.echo(_state_space_table(converted.config.state_space))
+
+
+def _state_space_table(layers: list[dict[str, Any]]) -> str:
+    rows = [f"{x['layer']:5}  {x['states']:6}  {x['residual']:8.1e}  {x['bound']:7.1e}" for x in layers]
+    return "\n".join(["layer  states  residual    bound", *rows])

@@ -1,0 +1,115 @@
+"""Commands that train: by a recipe, for the demo, or for a table of the paper. Ctrl-C stops them, and they go on."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from tnn.cli.common import one_line_errors, quiet_transformers
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name (--list shows them) or a YAML file.")] = "",
+    changes: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, as training.steps=100.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder of the run.", show_default="runs/RECIPE")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in that folder.")] = False,
+    list_names: Annotated[bool, typer.Option("--list", help="Print the recipes there are.")] = False,
+) -> None:
+    """Train a model by a recipe. Ctrl-C saves and stops; torchrun and accelerate launch use several processes."""
+    with one_line_errors():
+        from tnn.experiments.recipe import list_recipes, load_recipe
+
+        if list_names:
+            typer.echo("\n".join(list_recipes()))
+            return
+        if not recipe:
+            raise ValueError(f"give a recipe: {', '.join(list_recipes())}, or a YAML file")
+        loaded = load_recipe(recipe, changes or ())
+        out = out or Path("runs") / loaded.name
+        from tnn.experiments.training import Interrupted
+        from tnn.experiments.training import train as run
+
+        quiet_transformers()
+        try:
+            run(loaded, out, resume=resume)
+        except Interrupted as stopped:
+            again = shlex.join(["tnn", "train", recipe, *(changes or ()), "--out", str(out), "--resume"])
+            launched = int(os.environ.get("WORLD_SIZE", 1)) > 1
+            if os.environ.get("RANK", "0") == "0":  # one voice for all processes
+                typer.echo(f"{stopped}; go on with: {'the same and --resume' if launched else again}", err=True)
+            raise typer.Exit(130) from None
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder for the model and the page.")] = Path("runs/demo"),
+) -> None:
+    """Train a small model on Python's own library, show what it can do, and write a page about it; in some minutes."""
+    with one_line_errors():
+        from tnn.experiments.demo import demo as run
+        from tnn.experiments.training import Interrupted
+
+        quiet_transformers()
+        try:
+            run(out, say=typer.echo)
+        except Interrupted as stopped:
+            typer.echo(f"{stopped}; go on with: {shlex.join(['tnn', 'demo', '--out', str(out)])}", err=True)
+            raise typer.Exit(130) from None
+
+
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="An experiment (--list shows them), report for the pages of what is known, or all for everything.",
+        ),
+    ] = "",
+    scale: Annotated[Literal["mini", "paper"], typer.Option(help="For two CPU cores, or as published.")] = "mini",
+    methods: Annotated[
+        str, typer.Option(metavar="A,B,...", help="Rows of the table.", show_default="all of them")
+    ] = "",
+    seeds: Annotated[
+        int | None, typer.Option(help="Seeds of each row.", show_default="three of some, one of the others")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Updates of each training.", show_default="as the scale has")
+    ] = None,
+    data_dir: Annotated[Path, typer.Option(help="The folder with the data sets; see docs/reproduction.md.")] = Path(
+        "data"
+    ),
+    out: Annotated[Path, typer.Option(help="The folder for records, tables and figures.")] = Path("results"),
+    models: Annotated[Path, typer.Option(help="The folder for trained models.")] = Path("runs/reproduce"),
+    list_names: Annotated[bool, typer.Option("--list", help="Print the experiments there are.")] = False,
+) -> None:
+    """Make a table and a figure of the paper again. What has been measured is not measured again."""
+    with one_line_errors():
+        from tnn.experiments.reproduction.catalogue import EXPERIMENTS
+
+        if list_names:
+            typer.echo("\n".join(f"{key:20} {experiment.about}" for key, experiment in EXPERIMENTS.items()))
+            return
+        if not name:
+            raise ValueError(f"give an experiment: {', '.join(EXPERIMENTS)}; or report, or all")
+        if methods and name in ("report", "all"):
+            raise ValueError(f"--methods chooses rows of one experiment; {name} is of all")
+        from tnn.experiments.reproduction.harness.trial import Options
+        from tnn.experiments.reproduction.report.page import write_report
+        from tnn.experiments.reproduction.running import command
+        from tnn.experiments.reproduction.running import reproduce as run
+        from tnn.experiments.training import Interrupted
+
+        quiet_transformers()
+        chosen = Options(scale, tuple(methods.split(",")) if methods else None, seeds, steps)
+        names = {"all": list(EXPERIMENTS), "report": []}.get(name, [name])
+        try:
+            for each in names:
+                run(each, chosen, data=data_dir, out=out, models=models, say=typer.echo)
+            if name in ("report", "all"):
+                write_report(chosen, out, say=typer.echo)
+        except Interrupted as stopped:
+            typer.echo(f"{stopped}; go on with: {command(name, chosen)} and the same folders", err=True)
+            raise typer.Exit(130) from None

@@ -1,0 +1,1 @@
+"""All outcomes together, as a page and in Markdown."""
