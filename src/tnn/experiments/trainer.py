@@ -23,6 +23,7 @@ from tnn.experiments.schedules import learning_rate
 
 HIDDEN = ("total_flos", "epoch")  # of what a Trainer logs, no news here
 TIMES = ("_runtime", "_per_second", "epoch")  # how long an evaluation took
+FUSED = ("cpu", "cuda")  # devices on which an update of all weights is one kernel
 
 
 class RecipeTrainer(Trainer):
@@ -48,9 +49,9 @@ class RecipeTrainer(Trainer):
         if self.optimizer is None:
             parameters = [p for p in (model or self.model).parameters() if p.requires_grad]
             training = self.training
-            self.optimizer = torch.optim.AdamW(
-                parameters, training.learning_rate, training.betas, training.epsilon, training.weight_decay
-            )
+            rates = (training.learning_rate, training.betas, training.epsilon, training.weight_decay)
+            fused = all(p.device.type in FUSED for p in parameters)
+            self.optimizer = torch.optim.AdamW(parameters, *rates, fused=fused)
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
