@@ -17,7 +17,7 @@ from tnn.cli import app
 from tnn.data.tokenizers import _byte_characters
 from tnn.experiments.recipe import load_recipe
 from tnn.experiments.reproduction.catalogue import EXPERIMENTS
-from tnn.experiments.reproduction.trial import Options
+from tnn.experiments.reproduction.harness.trial import Options
 
 ROOT = Path(__file__).parent.parent
 FORM = "model-card.md"  # to be filled in

@@ -172,7 +172,8 @@ def draw_extrapolation(runs: Mapping[str, Extrapolation]) -> "Figure":
     """
     figure = new_figure(height=4)
     axes = figure.subplots()
-    for i, (name, run) in enumerate(runs.items()):
+    from_top = sorted(runs.items(), key=lambda named: -named[1].average)  # as the lines stand, so do their names
+    for i, (name, run) in enumerate(from_top):
         values, (again, hue) = [found.per_token for found in run.perplexities], divmod(i, len(COLORS))
         marks = f"{MARKERS[again % len(MARKERS)]}{LINES[again % len(LINES)]}"
         label = f"{name}: {show(run.average, 2)} on average"

@@ -22,6 +22,7 @@ KERNELS = 5  # drawn of each operator
 DARKEST = 1e-3  # of the largest entry of a matrix: what is below is black
 TINY = 1e-30  # in the place of zeros, to divide by and to take logarithms of
 FAR = 50  # lags: more are drawn on a logarithmic scale
+FEW = 6  # lines whose names fit among them
 
 
 def new_figure(height: float) -> "Figure":
@@ -49,8 +50,9 @@ def tidy(axes: "Axes", title: str = "", x: str = "", y: str = "", grid: bool = T
     axes.set_axisbelow(True)
     if grid:
         axes.grid(color=FAINT, linewidth=0.5, alpha=0.7)
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+    if entries := axes.get_legend_handles_labels()[1]:
+        beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)}
+        axes.legend(frameon=False, fontsize=8, labelcolor=INK, **(beside if len(entries) > FEW else {}))
 
 
 def save_figure(figure: "Figure", path: Path) -> None:

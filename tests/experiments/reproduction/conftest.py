@@ -1,7 +1,7 @@
 import pytest
 
-from tnn.experiments.reproduction.records import Record, Records
-from tnn.experiments.reproduction.trial import Place
+from tnn.experiments.reproduction.harness.records import Record, Records
+from tnn.experiments.reproduction.harness.trial import Place
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from tnn.cli import app
 from tnn.experiments.recipe import read_yaml
 from tnn.experiments.reproduction import pictures
+from tnn.experiments.reproduction.harness.trainings import Search
+from tnn.experiments.reproduction.harness.trial import Options
 from tnn.experiments.reproduction.pictures import IMAGE, MODELS, ROWS, SIZES
-from tnn.experiments.reproduction.trainings import Search
-from tnn.experiments.reproduction.trial import Options
 from tnn.layers import count_parameters
 from tnn.models import TNNForImageClassification, load_preset
 

@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from tnn.experiments.reproduction import running
-from tnn.experiments.reproduction.experiment import Claim, Experiment, Outcome, Table
-from tnn.experiments.reproduction.judging import collect, spread
-from tnn.experiments.reproduction.records import Records
-from tnn.experiments.reproduction.trial import Options, Trial
+from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
+from tnn.experiments.reproduction.harness.judging import collect, spread
+from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trial import Options, Trial
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_two_processes_write_whole_lines(tmp_path):
     code = """
 import sys
 from pathlib import Path
-from tnn.experiments.reproduction.records import Record, Records
+from tnn.experiments.reproduction.harness.records import Record, Records
 records = Records(Path(sys.argv[1]))
 for i in range(200):
     records.add(Record("made", sys.argv[2], "", i, {"text": "x" * 3000}, {}, 0.0, 0.0, {}, {}))

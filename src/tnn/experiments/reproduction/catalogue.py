@@ -2,22 +2,23 @@
 
 from difflib import get_close_matches
 
-from tnn.experiments.reproduction.ablations import DECAY, RPE, RPE_INPUT, STRUCTURE
-from tnn.experiments.reproduction.alm import ALM
-from tnn.experiments.reproduction.arena import LRA, LRA_LARGE
-from tnn.experiments.reproduction.complexity import COMPLEXITY
-from tnn.experiments.reproduction.experiment import Experiment
-from tnn.experiments.reproduction.extrapolation import EXTRAPOLATION
-from tnn.experiments.reproduction.glue import GLUE
-from tnn.experiments.reproduction.kernels import KERNELS
-from tnn.experiments.reproduction.overview import OVERVIEW
+from tnn.experiments.reproduction.arena.lra import LRA, LRA_LARGE
+from tnn.experiments.reproduction.bidirectional.glue import GLUE
+from tnn.experiments.reproduction.bidirectional.kernels import KERNELS
+from tnn.experiments.reproduction.efficiency.complexity import COMPLEXITY
+from tnn.experiments.reproduction.efficiency.overview import OVERVIEW
+from tnn.experiments.reproduction.efficiency.speed import SPEED
+from tnn.experiments.reproduction.harness.experiment import Experiment
+from tnn.experiments.reproduction.language.ablations import DECAY, RPE, RPE_INPUT, STRUCTURE
+from tnn.experiments.reproduction.language.alm import ALM
+from tnn.experiments.reproduction.language.extrapolation import EXTRAPOLATION
+from tnn.experiments.reproduction.language.longer import LONGER
 from tnn.experiments.reproduction.pictures import IMAGE
-from tnn.experiments.reproduction.speed import SPEED
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        *(ALM, EXTRAPOLATION, GLUE, LRA, LRA_LARGE, IMAGE, KERNELS),
+        *(ALM, LONGER, EXTRAPOLATION, GLUE, LRA, LRA_LARGE, IMAGE, KERNELS),
         *(STRUCTURE, RPE_INPUT, RPE, DECAY, COMPLEXITY, SPEED, OVERVIEW),
     )
 }

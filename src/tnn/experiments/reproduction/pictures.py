@@ -9,11 +9,11 @@ from tnn.experiments.evaluation import load_model
 from tnn.experiments.figures import COLORS, new_figure, tidy
 from tnn.experiments.recipe import Recipe
 from tnn.experiments.reproduction import published
-from tnn.experiments.reproduction.experiment import Claim, Experiment, Outcome, Table
-from tnn.experiments.reproduction.judging import collect, spread, verdict_of
-from tnn.experiments.reproduction.records import Records
-from tnn.experiments.reproduction.trainings import Search, Setup, search_trials, training_trial
-from tnn.experiments.reproduction.trial import Metrics, Options, Trial
+from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
+from tnn.experiments.reproduction.harness.judging import collect, spread, verdict_of
+from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trainings import Search, Setup, search_trials, training_trial
+from tnn.experiments.reproduction.harness.trial import Metrics, Options, Trial
 from tnn.layers import count_parameters
 
 if TYPE_CHECKING:

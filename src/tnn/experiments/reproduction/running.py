@@ -11,10 +11,10 @@ from tnn._checks import check_positive
 from tnn.experiments.figures import new_figure, save_figure
 from tnn.experiments.report import duration
 from tnn.experiments.reproduction.catalogue import find_experiment
-from tnn.experiments.reproduction.experiment import Experiment, Outcome
-from tnn.experiments.reproduction.machine import describe_machine, forget_peak_memory, peak_memory_mb, versions
-from tnn.experiments.reproduction.records import Record, Records
-from tnn.experiments.reproduction.trial import Options, Place, Trial
+from tnn.experiments.reproduction.harness.experiment import Experiment, Outcome
+from tnn.experiments.reproduction.harness.machine import describe_machine, forget_peak_memory, peak_memory_mb, versions
+from tnn.experiments.reproduction.harness.records import Record, Records
+from tnn.experiments.reproduction.harness.trial import Options, Place, Trial
 from tnn.experiments.runs import write_text
 
 Say = Callable[[str], None]
@@ -25,7 +25,7 @@ def reproduce(name: str, options: Options, *, data: Path, out: Path, models: Pat
 
     >>> from pathlib import Path
     >>> from tnn.experiments.reproduction.running import reproduce
-    >>> from tnn.experiments.reproduction.trial import Options
+    >>> from tnn.experiments.reproduction.harness.trial import Options
     >>> places = {"data": Path("data"), "out": Path("results"), "models": Path("runs")}
     >>> reproduce("alm", Options(methods=("tnn",)), **places)  # doctest: +SKIP
     """
@@ -119,7 +119,7 @@ def to_markdown(experiment: Experiment, outcome: Outcome, options: Options) -> s
     lines += outcome.notes
     if outcome.claims:
         lines.append("## The paper's claims")
-        lines.append("\n".join(f"- **{c.verdict}**: {c.text} {c.evidence}." for c in outcome.claims))
+        lines.append("\n".join(f"- {claim.to_markdown()}" for claim in outcome.claims))
     if outcome.figure is not None:
         lines.append(f"![{experiment.about}]({experiment.name}.png)")
     return "\n\n".join(lines) + "\n"
@@ -129,7 +129,7 @@ def command(name: str, options: Options) -> str:
     """What makes the same table again.
 
     >>> from tnn.experiments.reproduction.running import command
-    >>> from tnn.experiments.reproduction.trial import Options
+    >>> from tnn.experiments.reproduction.harness.trial import Options
     >>> command("alm", Options(methods=("tnn", "transformer"), steps=20))
     'tnn reproduce alm --scale mini --methods tnn,transformer --steps 20'
     """

@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 
 from tnn.cli import app
 from tnn.data.lra.pathfinder import generate_pathfinder
-from tnn.experiments.reproduction import arena, arena_setups, published
-from tnn.experiments.reproduction.arena import LRA, LRA_LARGE
-from tnn.experiments.reproduction.arena_findings import Findings, accuracy_table, draw_arena, rank_table
-from tnn.experiments.reproduction.arena_setups import MINI, ONE_AXIS, PICTURES, QUOTED, ROWS, mini_model
-from tnn.experiments.reproduction.trial import Options, Trial
+from tnn.experiments.reproduction import published
+from tnn.experiments.reproduction.arena import lra, setups
+from tnn.experiments.reproduction.arena.findings import Findings, accuracy_table, draw_arena, rank_table
+from tnn.experiments.reproduction.arena.lra import LRA, LRA_LARGE
+from tnn.experiments.reproduction.arena.setups import MINI, ONE_AXIS, PICTURES, QUOTED, ROWS, mini_model
+from tnn.experiments.reproduction.harness.trial import Options, Trial
 from tnn.layers import count_parameters
 from tnn.models import TNNForImageClassification, TNNForSequenceClassification, load_preset
 
@@ -95,8 +96,8 @@ def few_pictures(out, *, count, **options):
 
 
 def test_lra_from_the_command_line(tmp_path, data, monkeypatch):
-    monkeypatch.setattr(arena_setups, "RATES", (1e-3, 3e-3))
-    monkeypatch.setattr(arena, "generate_pathfinder", few_pictures)
+    monkeypatch.setattr(setups, "RATES", (1e-3, 3e-3))
+    monkeypatch.setattr(lra, "generate_pathfinder", few_pictures)
     for task in ("listops", "image"):
         monkeypatch.delitem(MINI, task)
     folders = ["--data-dir", data, "--out", tmp_path / "results", "--models", tmp_path / "runs"]
@@ -123,14 +124,14 @@ def test_lra_from_the_command_line(tmp_path, data, monkeypatch):
 
 
 def test_pictures_of_the_data_directory_are_taken(place, monkeypatch):
-    monkeypatch.setattr(arena, "generate_pathfinder", None)
+    monkeypatch.setattr(lra, "generate_pathfinder", None)
     (place.data / "pathfinder-easy").mkdir(parents=True)
-    assert arena._draw_first(place, work=lambda place: {"folder": place.data}) == {"folder": place.data}
+    assert lra._draw_first(place, work=lambda place: {"folder": place.data}) == {"folder": place.data}
 
 
 def test_pictures_are_drawn_once(place, monkeypatch):
-    monkeypatch.setattr(arena, "generate_pathfinder", few_pictures)
-    draw = partial(arena._draw_first, place, work=lambda place: {"folder": place.data})
+    monkeypatch.setattr(lra, "generate_pathfinder", few_pictures)
+    draw = partial(lra._draw_first, place, work=lambda place: {"folder": place.data})
     assert draw() == {"folder": place.models / "data"}
     (drawn,) = (place.models / "data").glob("pathfinder-easy/*/imgs/0")
     before = drawn.stat().st_mtime_ns
@@ -170,21 +171,21 @@ def findings(record):
 
 def test_claims_follow_the_numbers(findings):
     as_published = findings()
-    assert [claim.verdict for claim in arena._claims(as_published)] == ["holds in part", "holds", "holds in part"]
-    assert "the paper has s4 first, tnn 71.36, s4 71.76" in arena._claims(as_published)[0].evidence
-    ahead = arena._claims(findings(tnn=[90, 50.7, 80, 78]))
+    assert [claim.verdict for claim in lra._claims(as_published)] == ["holds in part", "holds", "holds in part"]
+    assert "the paper has s4 first, tnn 71.36, s4 71.76" in lra._claims(as_published)[0].evidence
+    ahead = lra._claims(findings(tnn=[90, 50.7, 80, 78]))
     assert [claim.verdict for claim in ahead] == ["holds", "holds", "holds"]
-    behind = arena._claims(findings(tnn=[50, 30, 50, 60], s4=[10, 10, 10, 10]))
+    behind = lra._claims(findings(tnn=[50, 30, 50, 60], s4=[10, 10, 10, 10]))
     assert [claim.verdict for claim in behind] == ["does not hold", "holds in part", "does not hold"]
     assert "Image: number 1" in behind[1].evidence
-    missing = arena._claims(findings(flash=[64, 38, 70, None]))
+    missing = lra._claims(findings(flash=[64, 38, 70, None]))
     assert [claim.verdict for claim in missing] == ["not measured", "holds", "not measured"]
 
 
 def test_claims_of_the_large_models(findings):
     make = partial(findings, table=published.LRA_LARGE, order=published.LRA_LARGE_TASKS)
-    assert {claim.verdict for claim in arena._large_claims(make(tasks=published.LRA_LARGE_TASKS))} == {"holds"}
-    mixed = arena._large_claims(make(tnn=[90, 50, 90, 90], s4=[80, 60, 70, 70]))
+    assert {claim.verdict for claim in lra._large_claims(make(tasks=published.LRA_LARGE_TASKS))} == {"holds"}
+    mixed = lra._large_claims(make(tnn=[90, 50, 90, 90], s4=[80, 60, 70, 70]))
     assert [claim.verdict for claim in mixed] == ["does not hold", "holds in part", "does not hold"]
     assert mixed[1].evidence == "tnn above s4: Text +10.0, ListOps -10.0"
 

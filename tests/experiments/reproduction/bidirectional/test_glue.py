@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from tnn.experiments.reproduction import bidirectional, published
-from tnn.experiments.reproduction.bidirectional import METHODS, pre_trainings, tuning_trial
-from tnn.experiments.reproduction.glue import GLUE
-from tnn.experiments.reproduction.kernels import KERNELS
+from tnn.experiments.reproduction import published
+from tnn.experiments.reproduction.bidirectional import pretraining
+from tnn.experiments.reproduction.bidirectional.glue import GLUE
+from tnn.experiments.reproduction.bidirectional.kernels import KERNELS
+from tnn.experiments.reproduction.bidirectional.pretraining import METHODS, pre_trainings, tuning_trial
+from tnn.experiments.reproduction.harness.trial import Options
 from tnn.experiments.reproduction.running import reproduce
-from tnn.experiments.reproduction.trial import Options
 
 TASKS = ("sst2", "mrpc", "cola")
 MAJORITY = {"sst2": ("accuracy", 0.5092), "mrpc": ("f1", 0.8122), "cola": ("matthews", 0.0)}
@@ -31,9 +32,9 @@ def home(wikitext, monkeypatch):
         text = header + "".join(row.format(f"sentence number {i}", int(i % 4 > 0)) for i in range(12))
         for split in ("train", "dev"):
             (wikitext / "glue" / folder / f"{split}.tsv").write_text(text)
-    mini = bidirectional.EXTENTS["mini"]
+    mini = pretraining.EXTENTS["mini"]
     sizes = ("model.hidden_size=16", "model.num_hidden_layers=2")
-    monkeypatch.setitem(bidirectional.EXTENTS, "mini", replace(mini, changes=(*mini.changes, *sizes)))
+    monkeypatch.setitem(pretraining.EXTENTS, "mini", replace(mini, changes=(*mini.changes, *sizes)))
     return wikitext
 
 

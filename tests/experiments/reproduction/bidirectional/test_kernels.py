@@ -5,9 +5,9 @@ import pytest
 
 from tnn import TNNConfig, TNNForMaskedLM
 from tnn.experiments.figures import find_kernels
-from tnn.experiments.reproduction.bidirectional import pre_trainings
-from tnn.experiments.reproduction.kernels import KERNELS
-from tnn.experiments.reproduction.trial import Options
+from tnn.experiments.reproduction.bidirectional.kernels import KERNELS
+from tnn.experiments.reproduction.bidirectional.pretraining import pre_trainings
+from tnn.experiments.reproduction.harness.trial import Options
 
 
 def save(place, change):

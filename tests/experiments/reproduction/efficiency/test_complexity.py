@@ -5,7 +5,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tnn.experiments.reproduction import published
-from tnn.experiments.reproduction.complexity import (
+from tnn.experiments.reproduction.efficiency.complexity import (
     COMPLEXITY,
     FUSED,
     LAYERS,
@@ -16,7 +16,7 @@ from tnn.experiments.reproduction.complexity import (
     make_layer,
     theoretical_exponent,
 )
-from tnn.experiments.reproduction.trial import Options
+from tnn.experiments.reproduction.harness.trial import Options
 
 GROWTHS = {"n": lambda n: n, "n log n": lambda n: n * torch.tensor(n).log().item(), "n^2": lambda n: n**2}
 

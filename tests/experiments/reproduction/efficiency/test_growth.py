@@ -2,9 +2,9 @@ from functools import partial
 
 import pytest
 
-from tnn.experiments.reproduction.complexity import layer_step
-from tnn.experiments.reproduction.growth import Growth, collect_growth, exponent, measure_growth, typical
-from tnn.experiments.reproduction.trial import Trial
+from tnn.experiments.reproduction.efficiency.complexity import layer_step
+from tnn.experiments.reproduction.efficiency.growth import Growth, collect_growth, exponent, measure_growth, typical
+from tnn.experiments.reproduction.harness.trial import Trial
 
 
 def test_exponent():

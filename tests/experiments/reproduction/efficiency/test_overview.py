@@ -1,10 +1,10 @@
 import pytest
 
 from tnn.experiments.reproduction import published
-from tnn.experiments.reproduction.arena import LRA
-from tnn.experiments.reproduction.overview import OVERVIEW, ROWS
-from tnn.experiments.reproduction.speed import SPEED
-from tnn.experiments.reproduction.trial import Options
+from tnn.experiments.reproduction.arena.lra import LRA
+from tnn.experiments.reproduction.efficiency.overview import OVERVIEW, ROWS
+from tnn.experiments.reproduction.efficiency.speed import SPEED
+from tnn.experiments.reproduction.harness.trial import Options
 
 OPTIONS = Options(methods=("tnn", "s4", "linformer"))
 

@@ -1,4 +1,4 @@
-from tnn.experiments.reproduction.panels import Panel, draw_panels
+from tnn.experiments.reproduction.efficiency.panels import Panel, draw_panels
 
 
 def test_a_row_looks_the_same_in_all_panels():

@@ -4,11 +4,12 @@ from dataclasses import replace
 import pytest
 
 from tnn.baselines import METHODS
-from tnn.experiments.reproduction import published, speed
-from tnn.experiments.reproduction.growth import collect_growth
+from tnn.experiments.reproduction import published
+from tnn.experiments.reproduction.efficiency import speed
+from tnn.experiments.reproduction.efficiency.growth import collect_growth
+from tnn.experiments.reproduction.efficiency.speed import LENGTHS, SPEED
+from tnn.experiments.reproduction.harness.trial import Options
 from tnn.experiments.reproduction.running import run_trial
-from tnn.experiments.reproduction.speed import LENGTHS, SPEED
-from tnn.experiments.reproduction.trial import Options
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tnn.baselines import METHODS
-from tnn.experiments.reproduction.steps import block_parameters, configuration, training_step
+from tnn.experiments.reproduction.efficiency.steps import block_parameters, configuration, training_step
 
 
 @pytest.mark.parametrize("method", ["tnn", *METHODS])

@@ -10,15 +10,19 @@ from typer.testing import CliRunner
 
 from tnn.cli import app
 from tnn.experiments.extrapolation import LENGTHS
-from tnn.experiments.reproduction import language, published, trainings
-from tnn.experiments.reproduction.ablations import DECAY, RPE, RPE_INPUT, STRUCTURE
-from tnn.experiments.reproduction.alm import ALM
-from tnn.experiments.reproduction.extrapolation import EXTRAPOLATION
-from tnn.experiments.reproduction.trainings import best_rate
-from tnn.experiments.reproduction.trial import Options
+from tnn.experiments.reproduction import published
+from tnn.experiments.reproduction.harness import trainings
+from tnn.experiments.reproduction.harness.judging import spread
+from tnn.experiments.reproduction.harness.trainings import best_rate
+from tnn.experiments.reproduction.harness.trial import Options
+from tnn.experiments.reproduction.language import trials as language
+from tnn.experiments.reproduction.language.ablations import DECAY, RPE, RPE_INPUT, STRUCTURE
+from tnn.experiments.reproduction.language.alm import ALM
+from tnn.experiments.reproduction.language.extrapolation import EXTRAPOLATION
+from tnn.experiments.reproduction.language.longer import LONGER
 from tnn.models import load_preset
 
-ALL = (ALM, EXTRAPOLATION, STRUCTURE, RPE_INPUT, RPE, DECAY)
+ALL = (ALM, LONGER, EXTRAPOLATION, STRUCTURE, RPE_INPUT, RPE, DECAY)
 
 
 @pytest.mark.parametrize("scale", ["mini", "paper"])
@@ -41,6 +45,27 @@ def test_all_methods_have_the_same_budget():
         assert settings["recipe"]["data"] == reference["recipe"]["data"]
     seeds = {row: sum(trial.row == row and not trial.part for trial in trials) for row in finals}
     assert {row for row, count in seeds.items() if count == 3} == {"tnn", "transformer", "alibi"}
+
+
+def test_a_longer_training_has_four_times_the_updates_and_the_rate_of_the_shorter():
+    trials = LONGER.plan(Options())
+    for row in LONGER.rows:
+        short, long = (trial for trial in trials if trial.row == row and not trial.part)
+        assert short in ALM.plan(Options())
+        assert long.settings["search"] == short.settings["search"]
+        changed = {"steps": 20_000, "warmup_steps": 2_000}
+        assert long.settings["recipe"]["training"] == short.settings["recipe"]["training"] | changed
+    assert LONGER.plan(Options(scale="paper")) == []
+
+
+def test_longer_trainings_are_put_beside_the_shorter(records, record):
+    numbers = {("tnn", 5000): 3.7, ("tnn", 20000): 3.2, ("transformer", 5000): 5.6, ("transformer", 20000): 3.6}
+    for trial in LONGER.plan(Options()):
+        if not trial.part:
+            updates = trial.settings["recipe"]["training"]["steps"]
+            records.add(record(trial, test_perplexity=numbers[trial.row, updates]))
+    (table,) = LONGER.conclude(Options(), records).tables
+    assert table.rows[2] == ("transformer", "24.78", "5.600", "3.600", "1.51", "1.12")
 
 
 def test_ablations_match_the_size_of_tnn():
@@ -85,14 +110,14 @@ def reproduce(name, tmp_path, *more):
 
 
 def test_alm_from_the_command_line(tmp_path, wikitext):
-    arguments = ["--scale", "mini", "--methods", "tnn,transformer", "--steps", "20", "--seeds", "1"]
+    arguments = ["--scale", "mini", "--methods", "tnn,transformer", "--steps", "20"]
     found = reproduce("alm", tmp_path, *arguments)
     assert found.exit_code == 0, found.output
     table = (tmp_path / "results/mini/alm.md").read_text()
-    assert "tnn reproduce alm --scale mini --methods tnn,transformer --seeds 1 --steps 20" in table
+    assert "tnn reproduce alm --scale mini --methods tnn,transformer --steps 20" in table
     assert (tmp_path / "results/mini/alm.png").stat().st_size > 10_000
     entries = [json.loads(line) for line in (tmp_path / "results/mini/alm.jsonl").read_text().splitlines()]
-    assert len(entries) == 8  # for each method three rates and a training
+    assert len(entries) == 12  # for each method three rates and three seeds
     finals = [entry for entry in entries if not entry["part"]]
     for entry in finals:
         assert entry["metrics"]["test_perplexity"] == math.exp(entry["metrics"]["test_loss"]) < 260
@@ -103,10 +128,12 @@ def test_alm_from_the_command_line(tmp_path, wikitext):
             if e["row"] == entry["row"] and e["part"]
         }
         assert entry["metrics"]["learning_rate"] == min(tried, key=tried.get)
-        assert f"{entry['metrics']['test_perplexity']:.3f}" in table
+    for row in ("tnn", "transformer"):
+        values = [entry["metrics"]["test_perplexity"] for entry in finals if entry["row"] == row]
+        assert f" {spread(values, 3)} " in table
     again = reproduce("alm", tmp_path, *arguments)
-    assert "8 trials, 8 of them known" in again.output
-    assert len((tmp_path / "results/mini/alm.jsonl").read_text().splitlines()) == 8
+    assert "12 trials, 12 of them known" in again.output
+    assert len((tmp_path / "results/mini/alm.jsonl").read_text().splitlines()) == 12
 
 
 def test_lengths_use_the_model_that_is_there_or_train_it_again(tmp_path, wikitext, monkeypatch):

@@ -3,10 +3,10 @@
 import pytest
 
 from tnn.experiments.recipe import load_recipe
-from tnn.experiments.reproduction.cost import experiment_costs, recipe_costs, training_cost
-from tnn.experiments.reproduction.experiment import Experiment, Outcome
-from tnn.experiments.reproduction.trainings import Setup, training_trial
-from tnn.experiments.reproduction.trial import Trial
+from tnn.experiments.reproduction.harness.experiment import Experiment, Outcome
+from tnn.experiments.reproduction.harness.trainings import Setup, training_trial
+from tnn.experiments.reproduction.harness.trial import Trial
+from tnn.experiments.reproduction.report.cost import experiment_costs, recipe_costs, training_cost
 
 
 @pytest.mark.parametrize(

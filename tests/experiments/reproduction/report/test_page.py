@@ -9,15 +9,16 @@ from typer.testing import CliRunner
 
 from tnn.cli import app
 from tnn.experiments.figures import new_figure
-from tnn.experiments.reproduction import running, summary
+from tnn.experiments.reproduction import running
 from tnn.experiments.reproduction.catalogue import EXPERIMENTS
-from tnn.experiments.reproduction.cost import Cost
-from tnn.experiments.reproduction.discrepancies import DISCREPANCIES
-from tnn.experiments.reproduction.experiment import Claim, Experiment, Outcome, Table
-from tnn.experiments.reproduction.judging import collect, spread, verdict_of
-from tnn.experiments.reproduction.page import write_report
-from tnn.experiments.reproduction.records import Records
-from tnn.experiments.reproduction.trial import Options, Trial
+from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
+from tnn.experiments.reproduction.harness.judging import collect, spread, verdict_of
+from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trial import Options, Trial
+from tnn.experiments.reproduction.report import summary
+from tnn.experiments.reproduction.report.cost import Cost
+from tnn.experiments.reproduction.report.discrepancies import DISCREPANCIES
+from tnn.experiments.reproduction.report.page import write_report
 
 EMPTY = {"img", "meta"}  # elements that are never closed
 MACHINE = {"device": "cpu", "cores": 2, "threads": 1, "kernel": "available (avx2)"}
@@ -161,7 +162,7 @@ def test_the_readme_says_the_same(known, out):
     write_report(Options(), out, say=lambda text: None)
     text = (out / "README.md").read_text(encoding="utf-8")
     assert "Claims that hold: 1, that hold in part: 1, that do not hold: 1, that are not measured: 0." in text
-    assert "- ✗ **does not hold**: first <x1> & so on. <y> 1 < 2." in text
+    assert "- ✗ **does not hold**: first <x1> & so on. *<y> 1 < 2*" in text
     assert "| s4     |     24.67 | 1.50 |" in text
     assert "![The scores of <first>.](mini/first.png)" in text
     assert (out / "mini" / "first.png").is_file()

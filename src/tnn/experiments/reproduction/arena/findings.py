@@ -7,9 +7,9 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from tnn.experiments.figures import COLORS, INK, new_figure, tidy
-from tnn.experiments.reproduction.experiment import Table
-from tnn.experiments.reproduction.judging import ranks, spread
-from tnn.experiments.reproduction.records import Record
+from tnn.experiments.reproduction.harness.experiment import Table
+from tnn.experiments.reproduction.harness.judging import ranks, spread
+from tnn.experiments.reproduction.harness.records import Record
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

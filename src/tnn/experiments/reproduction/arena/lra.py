@@ -12,13 +12,13 @@ from tnn.experiments import runs
 from tnn.experiments.evaluation import load_model
 from tnn.experiments.recipe import Recipe
 from tnn.experiments.reproduction import published
-from tnn.experiments.reproduction.arena_findings import TITLES, Findings, accuracy_table, draw_arena, rank_table
-from tnn.experiments.reproduction.arena_setups import MINI, ONE_AXIS, PICTURES, RATES, ROWS, arena_search, arena_setup
-from tnn.experiments.reproduction.experiment import Claim, Experiment, Outcome
-from tnn.experiments.reproduction.judging import order_agreement, verdict_of
-from tnn.experiments.reproduction.records import Record, Records
-from tnn.experiments.reproduction.trainings import search_trials, training_trial
-from tnn.experiments.reproduction.trial import Metrics, Options, Place, Scale, Trial
+from tnn.experiments.reproduction.arena.findings import TITLES, Findings, accuracy_table, draw_arena, rank_table
+from tnn.experiments.reproduction.arena.setups import MINI, ONE_AXIS, PICTURES, RATES, ROWS, arena_search, arena_setup
+from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome
+from tnn.experiments.reproduction.harness.judging import order_agreement, verdict_of
+from tnn.experiments.reproduction.harness.records import Record, Records
+from tnn.experiments.reproduction.harness.trainings import search_trials, training_trial
+from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Scale, Trial
 from tnn.layers import count_parameters
 
 ABSENT = {  # at mini scale

@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tnn.experiments.reproduction.trainings import Search, Setup
-from tnn.experiments.reproduction.trial import Options
+from tnn.experiments.reproduction.harness.trainings import Search, Setup
+from tnn.experiments.reproduction.harness.trial import Options
 
 QUOTED = (  # from Skyformer's table
     *("transformer", "kernelized", "nystromformer", "linformer", "informer"),
@@ -21,8 +21,8 @@ RATES = (1e-3, 3e-3, 1e-2)  # that are tried at mini scale
 def arena_setup(row: str, task: str, options: Options, *, large: bool = False) -> Setup:
     """The training of a row on a task.
 
-    >>> from tnn.experiments.reproduction.arena_setups import arena_setup
-    >>> from tnn.experiments.reproduction.trial import Options
+    >>> from tnn.experiments.reproduction.arena.setups import arena_setup
+    >>> from tnn.experiments.reproduction.harness.trial import Options
     >>> arena_setup("s4", "text", Options()).load().model.preset
     'mini-lra-s4'
     """

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Any
 from tnn.data.glue import GLUE as TASKS
 from tnn.experiments.figures import COLORS, FAINT, INK, new_figure, tidy
 from tnn.experiments.reproduction import published
-from tnn.experiments.reproduction.bidirectional import EXTENTS, METHODS, pre_trainings, tuning_trial
-from tnn.experiments.reproduction.experiment import Claim, Experiment, Outcome, Table
-from tnn.experiments.reproduction.judging import Values, collect, means, order_agreement, ranks, spread, verdict_of
-from tnn.experiments.reproduction.records import Records
-from tnn.experiments.reproduction.trial import Options, Trial
+from tnn.experiments.reproduction.bidirectional.pretraining import EXTENTS, METHODS, pre_trainings, tuning_trial
+from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
+from tnn.experiments.reproduction.harness.judging import (
+    Values,
+    collect,
+    means,
+    order_agreement,
+    ranks,
+    spread,
+    verdict_of,
+)
+from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trial import Options, Trial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,8 +12,8 @@ from tnn.experiments import runs
 from tnn.experiments.evaluation import load_model
 from tnn.experiments.recipe import GlueRecipe, ModelSection, Recipe
 from tnn.experiments.reproduction import published
-from tnn.experiments.reproduction.trainings import Search, Setup, search_trials, training_trial
-from tnn.experiments.reproduction.trial import Metrics, Options, Place, Scale, Trial
+from tnn.experiments.reproduction.harness.trainings import Search, Setup, search_trials, training_trial
+from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Scale, Trial
 from tnn.experiments.training import SCORES, train
 from tnn.layers import count_parameters
 

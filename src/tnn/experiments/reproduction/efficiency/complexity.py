@@ -13,12 +13,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tnn.baselines import find_method
 from tnn.experiments.reproduction import published
-from tnn.experiments.reproduction.experiment import Claim, Experiment, Outcome, Table
-from tnn.experiments.reproduction.growth import Growth, collect_growth, exponent, machines, measure_growth
-from tnn.experiments.reproduction.judging import verdict_of
-from tnn.experiments.reproduction.panels import Panel, draw_panels
-from tnn.experiments.reproduction.records import Records
-from tnn.experiments.reproduction.trial import Metrics, Options, Place, Scale, Trial
+from tnn.experiments.reproduction.efficiency.growth import Growth, collect_growth, exponent, machines, measure_growth
+from tnn.experiments.reproduction.efficiency.panels import Panel, draw_panels
+from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
+from tnn.experiments.reproduction.harness.judging import verdict_of
+from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Scale, Trial
 from tnn.layers import GatedToeplitzUnit
 
 FUSED = "fused attention"  # the same function, by a kernel that keeps no matrix of n times n
@@ -74,7 +74,7 @@ class Recurrence(nn.GRU):
 def make_layer(row: str, channels: int, length: int) -> nn.Module:
     """A layer of the row's kind, bidirectional where it can be.
 
-    >>> from tnn.experiments.reproduction.complexity import make_layer
+    >>> from tnn.experiments.reproduction.efficiency.complexity import make_layer
     >>> make_layer("rnn", channels=16, length=100)
     Recurrence(16, 16, batch_first=True)
     """
@@ -121,7 +121,7 @@ def _work(place: Place, row: str, channels: int, **settings: Any) -> Metrics:
 def theoretical_exponent(formula: str, lengths: Sequence[int]) -> float | None:
     """Over these lengths; n log n grows a little faster than n.
 
-    >>> from tnn.experiments.reproduction.complexity import theoretical_exponent
+    >>> from tnn.experiments.reproduction.efficiency.complexity import theoretical_exponent
     >>> [round(theoretical_exponent(f, (4096, 16_384)), 2) for f in ("n d^2", "n d log n", "n^2 d")]
     [1.0, 1.11, 2.0]
     """

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import torch
 
-from tnn.experiments.reproduction.machine import forget_peak_memory, peak_memory_mb
-from tnn.experiments.reproduction.records import Records
-from tnn.experiments.reproduction.trial import Trial
+from tnn.experiments.reproduction.harness.machine import forget_peak_memory, peak_memory_mb
+from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trial import Trial
 
 Prepare = Callable[[int], Callable[[], object]]  # a length -> the step that is timed; another process must know it
 PATIENCE = 4.0  # seconds that a length may take once it has been timed at all
@@ -37,7 +37,7 @@ class Cell(NamedTuple):
 class Growth:
     """What was measured at each length, from the shortest on.
 
-    >>> from tnn.experiments.reproduction.growth import Growth
+    >>> from tnn.experiments.reproduction.efficiency.growth import Growth
     >>> growth = Growth((1000, 2000), (0.5, 2.0), (70.0, 140.0))
     >>> growth.at(2000), round(growth.exponent, 2)
     (Cell(seconds=2.0, megabytes=140.0), 2.0)
@@ -64,7 +64,7 @@ def exponent(lengths: Sequence[int], values: Sequence[float]) -> float | None:
     None if there are not two lengths, or where a value is 0, too little to be seen.
 
     >>> from math import log
-    >>> from tnn.experiments.reproduction.growth import exponent
+    >>> from tnn.experiments.reproduction.efficiency.growth import exponent
     >>> lengths = (4096, 8192, 16_384)
     >>> round(exponent(lengths, [n * log(n) for n in lengths]), 2)
     1.11
@@ -105,8 +105,8 @@ def measure_growth(prepare: Prepare, lengths: Sequence[int], *, steps: int, limi
     It starts Python anew: a script that calls it does so under `if __name__ == "__main__"`.
 
     >>> from functools import partial
-    >>> from tnn.experiments.reproduction.growth import measure_growth
-    >>> from tnn.experiments.reproduction.steps import training_step
+    >>> from tnn.experiments.reproduction.efficiency.growth import measure_growth
+    >>> from tnn.experiments.reproduction.efficiency.steps import training_step
     >>> measure_growth(partial(training_step, "fnet", 1), [64, 128], steps=1, limit=600).lengths
     (64, 128)
     """

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from tnn.experiments.figures import COLORS, INK, new_figure, tidy
 from tnn.experiments.reproduction import published
-from tnn.experiments.reproduction.arena import LRA
-from tnn.experiments.reproduction.experiment import Claim, Experiment, Outcome, Table
-from tnn.experiments.reproduction.growth import collect_growth
-from tnn.experiments.reproduction.judging import collect, means, ranks, verdict_of
-from tnn.experiments.reproduction.records import Records
-from tnn.experiments.reproduction.speed import LENGTHS, SPEED
-from tnn.experiments.reproduction.trial import Options, Trial
+from tnn.experiments.reproduction.arena.lra import LRA
+from tnn.experiments.reproduction.efficiency.growth import collect_growth
+from tnn.experiments.reproduction.efficiency.speed import LENGTHS, SPEED
+from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
+from tnn.experiments.reproduction.harness.judging import collect, means, ranks, verdict_of
+from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trial import Options, Trial
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,7 +21,7 @@ class Panel(NamedTuple):
 def draw_panels(panels: Sequence[Panel], lengths: Sequence[int], faint: Sequence[str] = ()) -> "Figure":
     """A row has the same colour in all panels; TNN's is the strongest, and `faint` ones are not told apart.
 
-    >>> from tnn.experiments.reproduction.panels import Panel, draw_panels
+    >>> from tnn.experiments.reproduction.efficiency.panels import Panel, draw_panels
     >>> panel = Panel("ours", "milliseconds", {"tnn": [1.0, 2.1], "attention": [1.0]})
     >>> len(draw_panels([panel], [512, 1024]).axes)
     1

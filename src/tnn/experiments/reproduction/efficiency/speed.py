@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tnn.baselines import METHODS
 from tnn.experiments.reproduction import published
-from tnn.experiments.reproduction.experiment import Claim, Experiment, Outcome, Table
-from tnn.experiments.reproduction.growth import Growth, collect_growth, exponent, machines
-from tnn.experiments.reproduction.judging import collect, means, order_agreement, ranks, verdict_of
-from tnn.experiments.reproduction.panels import Panel, draw_panels
-from tnn.experiments.reproduction.records import Records
-from tnn.experiments.reproduction.steps import block_parameters, measure_steps, model_fields
-from tnn.experiments.reproduction.trial import Metrics, Options, Place, Scale, Trial
+from tnn.experiments.reproduction.efficiency.growth import Growth, collect_growth, exponent, machines
+from tnn.experiments.reproduction.efficiency.panels import Panel, draw_panels
+from tnn.experiments.reproduction.efficiency.steps import block_parameters, measure_steps, model_fields
+from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
+from tnn.experiments.reproduction.harness.judging import collect, means, order_agreement, ranks, verdict_of
+from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Scale, Trial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

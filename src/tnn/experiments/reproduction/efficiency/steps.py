@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tnn.experiments.reproduction.growth import Growth, measure_growth
+from tnn.experiments.reproduction.efficiency.growth import Growth, measure_growth
 from tnn.models import TNNConfig, TNNForSequenceClassification
 
 SHELL: dict[str, Any] = {
@@ -67,7 +67,7 @@ def model_fields(method: str) -> dict[str, Any]:
 def configuration(method: str, length: int) -> TNNConfig:
     """The model of a method, with tables for so many positions if it has any.
 
-    >>> from tnn.experiments.reproduction.steps import configuration
+    >>> from tnn.experiments.reproduction.efficiency.steps import configuration
     >>> configuration("s4", 1024).hidden_size
     256
     """

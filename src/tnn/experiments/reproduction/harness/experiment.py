@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from tnn.experiments.reproduction.records import Records
-from tnn.experiments.reproduction.trial import Options, Trial
+from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trial import Options, Trial
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,7 +17,7 @@ Verdict = Literal["holds", "holds in part", "does not hold", "not measured"]
 class Table:
     """Cells as they are shown; the first row is the head, the first column says what a row is.
 
-    >>> from tnn.experiments.reproduction.experiment import Table
+    >>> from tnn.experiments.reproduction.harness.experiment import Table
     >>> print(Table("Perplexity", (("method", "published"), ("tnn", "24.67"))).to_markdown())
     | method | published |
     |:-------|----------:|
@@ -49,6 +49,10 @@ class Claim:
     text: str
     verdict: Verdict
     evidence: str
+
+    def to_markdown(self) -> str:
+        evidence = f" *{self.evidence}*" if self.evidence else ""
+        return f"**{self.verdict}**: {self.text}{evidence}"
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from itertools import combinations
 from statistics import mean, stdev
 
 from tnn.experiments.perplexity import show
-from tnn.experiments.reproduction.experiment import Verdict
-from tnn.experiments.reproduction.records import Records
-from tnn.experiments.reproduction.trial import Trial
+from tnn.experiments.reproduction.harness.experiment import Verdict
+from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trial import Trial
 
 Values = Mapping[str, Sequence[float]]  # of each row, over its seeds
 
@@ -30,7 +30,7 @@ def means(values: Values) -> dict[str, float]:
 def spread(values: Sequence[float] | None, digits: int = 2) -> str:
     """The mean, and the standard deviation over seeds.
 
-    >>> from tnn.experiments.reproduction.judging import spread
+    >>> from tnn.experiments.reproduction.harness.judging import spread
     >>> spread([3.70, 3.72, 3.74]), spread([24.6]), spread(None)
     ('3.72 ± 0.02', '24.60', '')
     """
@@ -43,7 +43,7 @@ def spread(values: Sequence[float] | None, digits: int = 2) -> str:
 def ranks(values: Mapping[str, float], *, high: bool = False) -> dict[str, int]:
     """1 for the best: the lowest, or the highest.
 
-    >>> from tnn.experiments.reproduction.judging import ranks
+    >>> from tnn.experiments.reproduction.harness.judging import ranks
     >>> ranks({"tnn": 24.67, "transformer": 24.78, "transformer-ls": 24.05})
     {'transformer-ls': 1, 'tnn': 2, 'transformer': 3}
     """
@@ -54,7 +54,7 @@ def ranks(values: Mapping[str, float], *, high: bool = False) -> dict[str, int]:
 def order_agreement(theirs: Mapping[str, float], ours: Mapping[str, float], *, opposite: bool = False) -> str:
     """How many pairs of rows stand in the same order; `opposite`: where theirs is best when low, ours is when high.
 
-    >>> from tnn.experiments.reproduction.judging import order_agreement
+    >>> from tnn.experiments.reproduction.harness.judging import order_agreement
     >>> order_agreement({"tnn": 24.67, "transformer": 24.78, "s4": 39.66}, {"tnn": 3.7, "transformer": 3.6, "s4": 4.2})
     '2 of 3 pairs of rows are in the order of the paper (67%)'
     """
@@ -69,7 +69,7 @@ def order_agreement(theirs: Mapping[str, float], ours: Mapping[str, float], *, o
 def verdict_of(conditions: Iterable[bool | None]) -> Verdict:
     """Of a claim that has parts; None is a part that was not measured.
 
-    >>> from tnn.experiments.reproduction.judging import verdict_of
+    >>> from tnn.experiments.reproduction.harness.judging import verdict_of
     >>> verdict_of([True, False]), verdict_of([None])
     ('holds in part', 'not measured')
     """

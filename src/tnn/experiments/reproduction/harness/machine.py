@@ -18,7 +18,7 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 def versions() -> dict[str, str]:
     """Of what the numbers depend on.
 
-    >>> from tnn.experiments.reproduction.machine import versions
+    >>> from tnn.experiments.reproduction.harness.machine import versions
     >>> sorted(versions())
     ['python', 'toeplitz-nn', 'torch', 'transformers']
     """

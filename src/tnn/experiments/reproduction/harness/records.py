@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tnn.experiments.reproduction.trial import Metrics, Trial
+from tnn.experiments.reproduction.harness.trial import Metrics, Trial
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Records:
 
     >>> from tempfile import TemporaryDirectory
     >>> from pathlib import Path
-    >>> from tnn.experiments.reproduction.records import Record, Records
-    >>> from tnn.experiments.reproduction.trial import Trial
+    >>> from tnn.experiments.reproduction.harness.records import Record, Records
+    >>> from tnn.experiments.reproduction.harness.trial import Trial
     >>> trial = Trial("alm", "tnn", {"steps": 20}, lambda place: {})
     >>> with TemporaryDirectory() as folder:
     ...     records = Records(Path(folder))

@@ -11,7 +11,7 @@ from typing import Any
 
 from tnn.experiments import runs
 from tnn.experiments.recipe import Recipe, load_recipe, parse_recipe
-from tnn.experiments.reproduction.trial import Metrics, Place, Trial
+from tnn.experiments.reproduction.harness.trial import Metrics, Place, Trial
 from tnn.experiments.training import train
 from tnn.models import load_preset
 

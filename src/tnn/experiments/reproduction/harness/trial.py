@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from tnn.experiments.reproduction.records import Records
+    from tnn.experiments.reproduction.harness.records import Records
 
 Scale = Literal["mini", "paper"]
 Metrics = dict[str, Any]  # what JSON can hold
@@ -37,7 +37,7 @@ class Place:
 class Trial:
     """One row's measurement with one seed. `settings` are all that decides the outcome, in what JSON can hold.
 
-    >>> from tnn.experiments.reproduction.trial import Trial
+    >>> from tnn.experiments.reproduction.harness.trial import Trial
     >>> Trial("alm", "tnn", {"steps": 20}, lambda place: {"perplexity": 4.0}, seed=1).title
     'alm, tnn, seed 1'
     """

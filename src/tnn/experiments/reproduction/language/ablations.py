@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from tnn.experiments.figures import COLORS, new_figure, tidy
 from tnn.experiments.perplexity import show
 from tnn.experiments.reproduction import published
-from tnn.experiments.reproduction.experiment import Claim, Experiment, Outcome, Table
-from tnn.experiments.reproduction.judging import collect, means, order_agreement, spread, verdict_of
-from tnn.experiments.reproduction.language import lengths_trial, search_of, variant_trials
-from tnn.experiments.reproduction.records import Records
-from tnn.experiments.reproduction.trial import Options, Scale, Trial
+from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
+from tnn.experiments.reproduction.harness.judging import collect, means, order_agreement, spread, verdict_of
+from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trial import Options, Scale, Trial
+from tnn.experiments.reproduction.language.trials import lengths_trial, search_of, variant_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

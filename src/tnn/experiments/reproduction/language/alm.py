@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 from tnn.experiments.figures import COLORS, INK, new_figure, tidy
 from tnn.experiments.reproduction import published
-from tnn.experiments.reproduction.experiment import Claim, Experiment, Outcome, Table
-from tnn.experiments.reproduction.judging import collect, means, order_agreement, ranks, spread, verdict_of
-from tnn.experiments.reproduction.language import METHODS, method_trials, search_of
-from tnn.experiments.reproduction.records import Records
-from tnn.experiments.reproduction.trial import Options, Trial
+from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
+from tnn.experiments.reproduction.harness.judging import collect, means, order_agreement, ranks, spread, verdict_of
+from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trial import Options, Trial
+from tnn.experiments.reproduction.language.trials import METHODS, method_trials, search_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,11 +6,17 @@ from statistics import mean
 from tnn.experiments.extrapolation import Extrapolation, draw_extrapolation
 from tnn.experiments.perplexity import Perplexity, show
 from tnn.experiments.reproduction import published
-from tnn.experiments.reproduction.experiment import Claim, Experiment, Outcome, Table
-from tnn.experiments.reproduction.judging import order_agreement, spread, verdict_of
-from tnn.experiments.reproduction.language import METHODS, extrapolation_of, lengths_trial, method_trials, search_of
-from tnn.experiments.reproduction.records import Records
-from tnn.experiments.reproduction.trial import Options, Trial
+from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
+from tnn.experiments.reproduction.harness.judging import order_agreement, spread, verdict_of
+from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trial import Options, Trial
+from tnn.experiments.reproduction.language.trials import (
+    METHODS,
+    extrapolation_of,
+    lengths_trial,
+    method_trials,
+    search_of,
+)
 
 FLAT, BLOWN = 1.02, 1.5  # of the perplexity at the length of training: at most, and at least
 BLOW_UP = (

@@ -1,6 +1,6 @@
 """Trials of autoregressive language models: a method or a variant of TNN is trained, then judged on text."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import exp
 from pathlib import Path
@@ -10,9 +10,9 @@ from tnn.experiments.evaluation import load_model, load_text
 from tnn.experiments.extrapolation import LENGTHS, Extrapolation, extrapolate
 from tnn.experiments.perplexity import Perplexity, block_perplexity
 from tnn.experiments.recipe import Recipe
-from tnn.experiments.reproduction.records import Record
-from tnn.experiments.reproduction.trainings import Search, Setup, search_trials, training_trial
-from tnn.experiments.reproduction.trial import Metrics, Options, Place, Scale, Trial
+from tnn.experiments.reproduction.harness.records import Record
+from tnn.experiments.reproduction.harness.trainings import Search, Setup, search_trials, training_trial
+from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Scale, Trial
 from tnn.layers import count_parameters
 
 METHODS = (
@@ -78,7 +78,8 @@ def search_of(method: str, options: Options) -> list[Trial]:
 def method_trials(method: str, options: Options) -> list[Trial]:
     """The trainings of a method, one a seed."""
     seeds = options.seeds or (3 if method in MANY_SEEDS and options.scale == "mini" else 1)
-    return [_final("alm", method, _setup(method, options), seed, options) for seed in range(seeds)]
+    setup, searches = _setup(method, options), search_of(method, options)
+    return [_final("alm", method, setup, seed, searches, options) for seed in range(seeds)]
 
 
 def variant_trials(experiment: str, row: str, changes: tuple[str, ...], options: Options) -> list[Trial]:
@@ -86,8 +87,15 @@ def variant_trials(experiment: str, row: str, changes: tuple[str, ...], options:
     if not changes:
         return method_trials("tnn", options)
     seeds = options.seeds or (3 if options.scale == "mini" else 1)
-    setup = _setup("tnn", options, changes)
-    return [_final(experiment, row, setup, seed, options) for seed in range(seeds)]
+    setup, searches = _setup("tnn", options, changes), search_of("tnn", options)
+    return [_final(experiment, row, setup, seed, searches, options) for seed in range(seeds)]
+
+
+def longer_trial(experiment: str, method: str, times: int, options: Options) -> Trial:
+    """A training of the method with so many times the updates, at the learning rate that was found for the shorter."""
+    steps = _setup(method, options).load().training.steps or 1
+    setup = _setup(method, replace(options, steps=times * steps))
+    return _final(experiment, method, setup, 0, search_of(method, options), options)
 
 
 def _setup(method: str, options: Options, changes: tuple[str, ...] = ()) -> Setup:
@@ -99,9 +107,7 @@ def _setup(method: str, options: Options, changes: tuple[str, ...] = ()) -> Setu
     return Setup(extent.recipe, (*extent.changes, *own, *changes, *steps), extent.paths)
 
 
-def _final(experiment: str, row: str, setup: Setup, seed: int, options: Options) -> Trial:
-    """Variants of TNN share its search."""
-    searches = search_of(row if experiment == "alm" else "tnn", options)
+def _final(experiment: str, row: str, setup: Setup, seed: int, searches: list[Trial], options: Options) -> Trial:
     measure = partial(_measure, test_tokens=EXTENTS[options.scale].test_tokens)
     return training_trial(experiment, row, setup, seed, searches=searches, measure=measure)
 

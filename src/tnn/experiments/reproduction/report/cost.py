@@ -9,8 +9,8 @@ import torch
 
 from tnn.data.lra import find_lra_task
 from tnn.experiments.recipe import Recipe, list_recipes, load_recipe, parse_recipe
-from tnn.experiments.reproduction.experiment import Experiment
-from tnn.experiments.reproduction.trial import Options
+from tnn.experiments.reproduction.harness.experiment import Experiment
+from tnn.experiments.reproduction.harness.trial import Options
 from tnn.layers import count_parameters
 from tnn.models import (
     TNNForCausalLM,
@@ -49,7 +49,7 @@ def training_cost(recipe: Recipe) -> Cost:
     """Of a recipe that begins with random weights.
 
     >>> from tnn.experiments.recipe import load_recipe
-    >>> from tnn.experiments.reproduction.cost import training_cost
+    >>> from tnn.experiments.reproduction.report.cost import training_cost
     >>> cost = training_cost(load_recipe("wikitext103-alm"))
     >>> cost.tokens, cost.updates, round(cost.hours("TF32"), 1)
     (65536, 50000, 4.3)

@@ -5,12 +5,12 @@ from html import escape
 from pathlib import Path
 
 from tnn.experiments.html import document, headlines, picture, table
-from tnn.experiments.reproduction.discrepancies import DISCREPANCIES
-from tnn.experiments.reproduction.experiment import Claim, Table, Verdict
-from tnn.experiments.reproduction.readme import readme
-from tnn.experiments.reproduction.records import Records
-from tnn.experiments.reproduction.running import write_outcome
-from tnn.experiments.reproduction.summary import (
+from tnn.experiments.reproduction.harness.experiment import Claim, Table, Verdict
+from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trial import Options
+from tnn.experiments.reproduction.report.discrepancies import DISCREPANCIES
+from tnn.experiments.reproduction.report.readme import readme
+from tnn.experiments.reproduction.report.summary import (
     ABOUT,
     COST,
     IN_PART,
@@ -25,7 +25,7 @@ from tnn.experiments.reproduction.summary import (
     gather,
     time,
 )
-from tnn.experiments.reproduction.trial import Options
+from tnn.experiments.reproduction.running import write_outcome
 from tnn.experiments.runs import write_text
 
 COLORS: dict[Verdict, str] = {"holds": "good", "holds in part": "fair", "does not hold": "bad", "not measured": "none"}
@@ -35,8 +35,8 @@ def write_report(options: Options, out: Path, say: Callable[[str], None] = print
     """Make `out`/README.md and `out`/report.html of the records in `out`. -> the path of the page.
 
     >>> from pathlib import Path
-    >>> from tnn.experiments.reproduction.page import write_report
-    >>> from tnn.experiments.reproduction.trial import Options
+    >>> from tnn.experiments.reproduction.report.page import write_report
+    >>> from tnn.experiments.reproduction.harness.trial import Options
     >>> write_report(Options(), Path("results"))  # doctest: +SKIP
     PosixPath('results/report.html')
     """

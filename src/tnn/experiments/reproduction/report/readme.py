@@ -1,8 +1,8 @@
 """The report of the reproduction in Markdown, for those who read the folder of results in a browser of code."""
 
-from tnn.experiments.reproduction.discrepancies import DISCREPANCIES, Discrepancy
-from tnn.experiments.reproduction.experiment import Claim, Table
-from tnn.experiments.reproduction.summary import (
+from tnn.experiments.reproduction.harness.experiment import Claim, Table
+from tnn.experiments.reproduction.report.discrepancies import DISCREPANCIES, Discrepancy
+from tnn.experiments.reproduction.report.summary import (
     ABOUT,
     COST,
     IN_PART,
@@ -34,8 +34,7 @@ def readme(found: Summary) -> str:
 
 
 def _claim(claim: Claim) -> str:
-    evidence = f" {claim.evidence}." if claim.evidence else ""
-    return f"- {VERDICTS[claim.verdict]} **{claim.verdict}**: {claim.text}{evidence}"
+    return f"- {VERDICTS[claim.verdict]} {claim.to_markdown()}"
 
 
 def _section(section: Section) -> list[str]:

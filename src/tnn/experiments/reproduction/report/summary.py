@@ -7,11 +7,11 @@ from typing import Any
 
 from tnn.experiments.report import duration
 from tnn.experiments.reproduction.catalogue import EXPERIMENTS
-from tnn.experiments.reproduction.cost import FLOPS, PEAK, SHARE, Cost, experiment_costs, recipe_costs
-from tnn.experiments.reproduction.experiment import Experiment, Outcome, Table, Verdict
-from tnn.experiments.reproduction.records import Record, Records
+from tnn.experiments.reproduction.harness.experiment import Experiment, Outcome, Table, Verdict
+from tnn.experiments.reproduction.harness.records import Record, Records
+from tnn.experiments.reproduction.harness.trial import Options, Scale, Trial
+from tnn.experiments.reproduction.report.cost import FLOPS, PEAK, SHARE, Cost, experiment_costs, recipe_costs
 from tnn.experiments.reproduction.running import command
-from tnn.experiments.reproduction.trial import Options, Scale, Trial
 
 TITLE = "The paper, measured again"
 ABOUT = (
@@ -125,9 +125,9 @@ def gather(options: Options, records: Records) -> Summary:
     """Every experiment, whether it has been run or not.
 
     >>> from pathlib import Path
-    >>> from tnn.experiments.reproduction.records import Records
-    >>> from tnn.experiments.reproduction.summary import gather
-    >>> from tnn.experiments.reproduction.trial import Options
+    >>> from tnn.experiments.reproduction.harness.records import Records
+    >>> from tnn.experiments.reproduction.report.summary import gather
+    >>> from tnn.experiments.reproduction.harness.trial import Options
     >>> gather(Options(), Records(Path("results/mini"))).sections[0].command  # doctest: +SKIP
     'tnn reproduce alm --scale mini'
     """
@@ -160,8 +160,8 @@ def _list(rates: Iterable[float]) -> str:
 def time(records: Iterable[Record]) -> str:
     """Of all of them, one after the other.
 
-    >>> from tnn.experiments.reproduction.records import Record
-    >>> from tnn.experiments.reproduction.summary import time
+    >>> from tnn.experiments.reproduction.harness.records import Record
+    >>> from tnn.experiments.reproduction.report.summary import time
     >>> time([Record("alm", "tnn", "", 0, {}, {}, 5400.0, None, {}, {})] * 3)
     '4.5 h'
     """
