@@ -18,8 +18,8 @@ import torch
 from benchmarks._timing import environment
 
 from tnn.baselines import METHODS
-from tnn.experiments.reproduction.growth import Growth
-from tnn.experiments.reproduction.steps import TABLES, block_parameters, configuration, measure_steps
+from tnn.experiments.reproduction.efficiency.growth import Growth
+from tnn.experiments.reproduction.efficiency.steps import TABLES, block_parameters, configuration, measure_steps
 
 LENGTHS = [1024, 2048, 3072, 4096, 5120]
 BATCH = 1
