@@ -298,8 +298,10 @@ def test_no_gradient_from_later_inputs(method):
 
 @methods
 @directions
-def test_gradients(method, causal, monkeypatch):
-    """Of the parameters too, which go through slices that are computed twice."""
+@pytest.mark.parametrize("much", [0, convolution.MUCH])
+def test_gradients(method, causal, much, monkeypatch):
+    """Of the parameters too, which may go through slices that are computed twice."""
+    monkeypatch.setattr(convolution, "MUCH", much)
     monkeypatch.setattr(convolution, "CHANNELS_AT_ONCE", 3)
     operator = SMALL[method](causal=causal).double().operator
     names, values = zip(*operator.named_parameters(), strict=True)

@@ -57,6 +57,12 @@ def test_blocks(tokens, length):
     assert found.per_token == pytest.approx(math.exp(found.loss))
 
 
+def test_a_model_with_a_small_embedding(tokens):
+    model = causal(embedding_size=5)
+    found = block_perplexity(model, tokens, 50, EOS)
+    assert found.loss == pytest.approx(plain_loss(model, tokens.ids, 50), rel=1e-6)
+
+
 def test_the_batch_does_not_matter(tokens):
     model = causal().double()
     found = [block_perplexity(model, tokens, 32, EOS, batch_tokens=n).loss for n in (1, 64, 100, 16_384)]

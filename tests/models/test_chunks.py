@@ -18,6 +18,7 @@ CAUSAL = {
     "learned decay": {"decay_mode": "learned"},
     "free": {"coefficients": "free", "max_lags": 20},
     "positions": {"decay": 0.9, "position_embedding": "sinusoidal"},
+    "small embedding": {"decay": 0.9, "embedding_size": 5},
     "batch norm": {"decay": 0.9, "norm": "batch", "final_norm": "batch", "inner_norm": "layer"},
 }
 BIDIRECTIONAL = {
@@ -154,7 +155,7 @@ def test_an_empty_text(tiny):
     assert list(iterate_logits(tiny("causal"), torch.empty(0, dtype=torch.long))) == []
 
 
-@pytest.mark.parametrize("changes", [{"decay": 0.9}, {"decay": 1.0}], ids=["decay", "no decay"])
+@pytest.mark.parametrize("changes", [CAUSAL[name] for name in ("decay", "no decay", "small embedding")])
 def test_stream_loss(tiny, ids, changes):
     model = tiny("causal", **changes)
     expected = F.cross_entropy(one_pass(model, ids)[0, :-1], ids[1:]).item()

@@ -13,7 +13,8 @@ from tnn.baselines.mixer import Mixer
 from tnn.layers.sequences import Mask, Sequences, State, enter
 from tnn.ops import toeplitz_matmul
 
-CHANNELS_AT_ONCE = 128  # of a kernel that takes much memory on the way
+CHANNELS_AT_ONCE = 128  # of a kernel that takes much memory on the way:
+MUCH = 2**19  # numbers, and more
 
 
 class _CachedKernel(NamedTuple):
@@ -143,11 +144,14 @@ class ConvolutionMixer(Mixer):
         return self.transform(x, lambda values: state(values, seen))
 
 
-def in_slices(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """function(*tensors), where it treats each channel (axis 0 of all tensors) alone: some channels at a time.
+def in_slices(function: Callable[..., Tensor], *tensors: Tensor, held: int) -> Tensor:
+    """function(*tensors), where it treats each channel (axis 0 of all tensors) alone and holds so many numbers for it.
 
-    What it needs on the way is computed again for the gradient, so that it is never there for all channels at once.
+    If these are many, it gets some channels at a time, and what it needs on the way is computed again for the gradient,
+    so that it is never there for all channels at once.
     """
+    if held * len(tensors[0]) <= MUCH:
+        return function(*tensors)
     parts = zip(*(t.split(CHANNELS_AT_ONCE) for t in tensors), strict=True)
     if not torch.is_grad_enabled():
         return torch.cat([function(*part) for part in parts])

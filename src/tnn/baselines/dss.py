@@ -89,7 +89,9 @@ class DSSOperator(ConvolutionOperator):
 
     def responses(self, length: int) -> tuple[Tensor, Tensor | None]:
         find = partial(_responses, length, compute_dtype(self.skip), as_complex(self.poles))
-        found = in_slices(find, as_complex(self.weights), self.log_dt.double().exp())  # (channels, sides, length)
+        held = 4 * len(self.poles) * math.isqrt(length)
+        weights, steps = as_complex(self.weights), self.log_dt.double().exp()
+        found = in_slices(find, weights, steps, held=held)  # (channels, sides, length)
         after, *before = found.permute(1, 2, 0)
         return after, before[0] if before else None
 

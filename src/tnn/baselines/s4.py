@@ -129,8 +129,9 @@ class S4Operator(ConvolutionOperator):
         w, b, p = (v.repeat(copies, 1) for v in (w, as_complex(self.b), as_complex(self.p)))  # (channels, modes)
         steps = self.log_dt.double().exp()
         find = partial(_half_responses if self.half_modes else _responses, period)
-        found = in_slices(find, w, b, p, as_complex(self.c), steps)[..., :length]  # (channels, sides, length)
-        after, *before = found.permute(1, 2, 0)
+        held = self.state_size * (self.state_size + 4 * math.isqrt(period))
+        found = in_slices(find, w, b, p, as_complex(self.c), steps, held=held)  # (channels, sides, period)
+        after, *before = found[..., :length].permute(1, 2, 0)
         return after, before[0] if before else None
 
 

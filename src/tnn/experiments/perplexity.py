@@ -215,10 +215,9 @@ def _summed_loss(model: Any, inputs: dict[str, Tensor], targets: Tensor) -> floa
 def _features_and_head(model: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """(batch, n, d), and what makes logits of some of them: with a large vocabulary they outweigh all else."""
     if isinstance(model, TNNForCausalLM):
-        return model.model(**inputs, use_cache=False).last_hidden_state, model.lm_head
+        return model.model(**inputs, use_cache=False).last_hidden_state, model.token_logits
     if isinstance(model, TNNForMaskedLM):
-        hidden = model.model(**inputs).last_hidden_state
-        return hidden, lambda x: model.lm_head.decoder(model.lm_head.transform(x))
+        return model.model(**inputs).last_hidden_state, model.token_logits
     return model(**inputs).logits, lambda x: x
 
 

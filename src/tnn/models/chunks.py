@@ -139,7 +139,7 @@ def _summed_loss(model: TNNForCausalLM, hidden: Tensor, targets: Tensor) -> floa
     rows = max(1, CHUNK_ELEMENTS // model.config.vocab_size)
     total = 0.0
     for x, target in zip(hidden.split(rows), targets.split(rows), strict=True):
-        losses = F.cross_entropy(model.lm_head(x).to(compute_dtype(x)), target, reduction="none")
+        losses = F.cross_entropy(model.token_logits(x).to(compute_dtype(x)), target, reduction="none")
         total += losses.sum(dtype=torch.float64).item()
     return total
 
@@ -206,10 +206,8 @@ def _check_evaluation(model: TNNModel | TNNForCausalLM) -> None:
 
 
 def _token_head(model: Any) -> Callable[[Tensor], Tensor]:
-    if isinstance(model, TNNForMaskedLM):
-        return lambda hidden: model.lm_head.decoder(model.lm_head.transform(hidden))
-    if isinstance(model, TNNForCausalLM):
-        return model.lm_head
+    if isinstance(model, TNNForCausalLM | TNNForMaskedLM):
+        return model.token_logits
     if isinstance(model, TNNForTokenClassification):
         return model.classifier
     raise TypeError(f"model must give logits for each token; got {type(model).__name__}")

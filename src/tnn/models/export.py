@@ -42,9 +42,11 @@ class DecodingStep(nn.Module):
         model = copy.deepcopy(model).float().eval().requires_grad_(False)
         self.scale = model.config.hidden_size**0.5 if model.config.scale_embedding else None
         self.embed_tokens = model.model.embed_tokens
+        self.embed_proj = model.model.embed_proj
         self.embed_norm = model.model.embed_norm
         self.layers = nn.ModuleList(_LayerStep(layer) for layer in model.model.layers)
         self.norm = model.model.norm
+        self.head_proj = model.head_proj
         self.lm_head = model.lm_head
         self.eval()
 
@@ -57,6 +59,8 @@ class DecodingStep(nn.Module):
         x = self.embed_tokens(input_ids)
         if self.scale is not None:
             x = x * self.scale
+        if self.embed_proj is not None:
+            x = self.embed_proj(x)
         if self.embed_norm is not None:
             x = self.embed_norm(x)
         new: list[Tensor] = []
@@ -65,6 +69,8 @@ class DecodingStep(nn.Module):
             new += after
         if self.norm is not None:
             x = self.norm(x)
+        if self.head_proj is not None:
+            x = self.head_proj(x)
         return self.lm_head(x).squeeze(1), *new
 
     def initial_states(self, batch: int) -> tuple[Tensor, ...]:

@@ -73,9 +73,7 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
             use_cache=use_cache,
             **kwargs,
         )
-        hidden = outputs.last_hidden_state
-        if self.head_proj is not None:
-            hidden = self.head_proj(hidden)
+        hidden = self._for_lm_head(outputs.last_hidden_state)
         if labels is None:
             loss, logits = None, self.lm_head(slice_logits_to_keep(hidden, logits_to_keep))
         else:
@@ -88,6 +86,14 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
             past_key_values=outputs.past_key_values,
             hidden_states=outputs.hidden_states,
         )
+
+    def token_logits(self, hidden: Tensor) -> Tensor:
+        """What `forward` makes of the last hidden states, for any of them: (..., hidden_size) -> (..., vocab_size)."""
+        logits: Tensor = self.lm_head(self._for_lm_head(hidden))
+        return logits
+
+    def _for_lm_head(self, hidden: Tensor) -> Tensor:
+        return hidden if self.head_proj is None else self.head_proj(hidden)
 
     def to_state_space(
         self, tolerance: float = 1e-3, max_states: int = 64, *, method: str = "poles", length: int | None = None
@@ -188,6 +194,11 @@ class TNNForMaskedLM(TNNPreTrainedModel):
         else:
             loss, logits = _language_model_loss(self, self.lm_head.decoder, features, labels, shift=False, **kwargs)
         return MaskedLMOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
+
+    def token_logits(self, hidden: Tensor) -> Tensor:
+        """What `forward` makes of the last hidden states, for any of them: (..., hidden_size) -> (..., vocab_size)."""
+        logits: Tensor = self.lm_head.decoder(self.lm_head.transform(hidden))
+        return logits
 
 
 class MaskedLMHead(nn.Module):
