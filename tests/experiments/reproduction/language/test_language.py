@@ -3,8 +3,10 @@
 import json
 import math
 import shutil
+from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -14,10 +16,11 @@ from tnn.experiments.reproduction import published
 from tnn.experiments.reproduction.harness import trainings
 from tnn.experiments.reproduction.harness.judging import spread
 from tnn.experiments.reproduction.harness.trainings import best_rate
-from tnn.experiments.reproduction.harness.trial import Options
+from tnn.experiments.reproduction.harness.trial import Options, Place
 from tnn.experiments.reproduction.language import trials as language
 from tnn.experiments.reproduction.language.ablations import DECAY, RPE, RPE_INPUT, STRUCTURE
 from tnn.experiments.reproduction.language.alm import ALM
+from tnn.experiments.reproduction.language.counts import PRIOR, about_counts, count_losses, count_trials
 from tnn.experiments.reproduction.language.extrapolation import EXTRAPOLATION
 from tnn.experiments.reproduction.language.longer import LONGER
 from tnn.models import load_preset
@@ -29,7 +32,7 @@ ALL = (ALM, LONGER, EXTRAPOLATION, STRUCTURE, RPE_INPUT, RPE, DECAY)
 @pytest.mark.parametrize("experiment", ALL, ids=lambda experiment: experiment.name)
 def test_plans_name_only_what_is_there(experiment, scale):
     trials = experiment.plan(Options(scale=scale))
-    assert {trial.row for trial in trials} <= {*experiment.rows, "tnn"}
+    assert {trial.row for trial in trials} <= {*experiment.rows, "tnn", "counts"}
     assert len({trial.key for trial in trials}) <= len(trials)
     json.dumps([trial.settings for trial in trials])
 
@@ -76,7 +79,7 @@ def test_ablations_match_the_size_of_tnn():
         model = trial.settings["recipe"]["model"]
         return sum(count_parameters(TNNForCausalLM(load_preset(**{"name": model.pop("preset"), **model}))))
 
-    own = size(ALM.plan(Options(methods=("tnn",)))[-1])
+    own = size(next(trial for trial in ALM.plan(Options(methods=("tnn",))) if not trial.part))
     for experiment in (STRUCTURE, RPE_INPUT, RPE, DECAY):
         for trial in experiment.plan(Options(seeds=1)):
             if trial.experiment == experiment.name and not trial.part and trial.row != "free, as deep":
@@ -97,7 +100,7 @@ def test_the_published_numbers_are_consistent():
 
 
 def test_the_best_rate_is_that_of_the_lowest_loss(place, record):
-    searches = [trial for trial in ALM.plan(Options(methods=("tnn",))) if trial.part]
+    searches = [trial for trial in ALM.plan(Options(methods=("tnn",))) if trial.part.startswith("rate")]
     for trial, loss in zip(searches, (1.5, 1.4, None), strict=True):
         rate = trial.settings["recipe"]["training"]["learning_rate"]
         place.records.add(record(trial, learning_rate=rate, eval_loss=loss))
@@ -117,7 +120,7 @@ def test_alm_from_the_command_line(tmp_path, wikitext):
     assert "tnn reproduce alm --scale mini --methods tnn,transformer --steps 20" in table
     assert (tmp_path / "results/mini/alm.png").stat().st_size > 10_000
     entries = [json.loads(line) for line in (tmp_path / "results/mini/alm.jsonl").read_text().splitlines()]
-    assert len(entries) == 12  # for each method three rates and three seeds
+    assert len(entries) == 13  # for each method three rates and three seeds, and the counts
     finals = [entry for entry in entries if not entry["part"]]
     for entry in finals:
         assert entry["metrics"]["test_perplexity"] == math.exp(entry["metrics"]["test_loss"]) < 260
@@ -125,15 +128,15 @@ def test_alm_from_the_command_line(tmp_path, wikitext):
         tried = {
             e["metrics"]["learning_rate"]: e["metrics"]["eval_loss"]
             for e in entries
-            if e["row"] == entry["row"] and e["part"]
+            if e["row"] == entry["row"] and e["part"]  # the searches
         }
         assert entry["metrics"]["learning_rate"] == min(tried, key=tried.get)
     for row in ("tnn", "transformer"):
         values = [entry["metrics"]["test_perplexity"] for entry in finals if entry["row"] == row]
         assert f" {spread(values, 3)} " in table
     again = reproduce("alm", tmp_path, *arguments)
-    assert "12 trials, 12 of them known" in again.output
-    assert len((tmp_path / "results/mini/alm.jsonl").read_text().splitlines()) == 12
+    assert "13 trials, 13 of them known" in again.output
+    assert len((tmp_path / "results/mini/alm.jsonl").read_text().splitlines()) == 13
 
 
 def test_lengths_use_the_model_that_is_there_or_train_it_again(tmp_path, wikitext, monkeypatch):
@@ -154,7 +157,7 @@ def test_a_training_that_was_stopped_goes_on(tmp_path, wikitext, place, monkeypa
     """The same numbers, as if nothing had happened; and a search leaves no model behind."""
     options = Options(methods=("tnn",), seeds=1, steps=4)
     monkeypatch.setitem(language.EXTENTS, "mini", replace(language.EXTENTS["mini"], search=None))
-    (trial,) = ALM.plan(options)
+    trial, _ = ALM.plan(options)
     whole = trial.work(place)
     shutil.rmtree(trial.folder(place))
 
@@ -163,7 +166,7 @@ def test_a_training_that_was_stopped_goes_on(tmp_path, wikitext, place, monkeypa
 
     with monkeypatch.context() as patch:
         patch.setattr(language, "_measure", stop)
-        (stopped,) = ALM.plan(options)
+        stopped, _ = ALM.plan(options)
         with pytest.raises(KeyboardInterrupt):
             stopped.work(place)
     assert (trial.folder(place) / "config.json").is_file()
@@ -178,6 +181,32 @@ def test_a_loss_that_is_no_number_is_an_outcome(tmp_path, wikitext, place, monke
     monkeypatch.setattr(trainings, "train", fail)
     trial = ALM.plan(Options(methods=("tnn",), seeds=1, steps=4))[0]
     assert trial.work(place) == {"learning_rate": 1e-3, "failed": "the loss is nan at step 3"}
+
+
+def test_methods_are_compared_with_counts(tmp_path, wikitext, records, record):
+    (trial,) = count_trials(Options())
+    metrics = trial.work(Place(wikitext, tmp_path / "runs", records))
+    records.add(record(trial, **metrics))
+    pairs, triples = metrics["pairs"], metrics["triples"]
+    (note,) = about_counts(Options(), records, {"elu": (pairs + triples) / 2, "tnn": triples - 0.1})
+    assert note.endswith(f"of triples of bytes have a perplexity of {triples:.2f}; above the last are elu.")
+    assert count_trials(Options(scale="paper")) == []
+
+
+def test_counts_equal_plain_ones():
+    """With the smoothing written out, token by token."""
+    generator = np.random.default_rng(0)
+    train, test = (generator.choice(4, size, p=[0.1, 0.2, 0.3, 0.4]) for size in (300, 50))
+    seen = [Counter(tuple(([0] * n + list(train))[i : i + n + 1]) for i in range(300)) for n in range(3)]
+    contexts = [Counter(tuple(([0] * n + list(train))[i : i + n]) for i in range(300)) for n in range(3)]
+    expected = np.zeros(3)
+    for i in range(50):
+        probability = 1 / 4
+        for n in range(3):
+            run = tuple(([0] * n + list(test))[i : i + n + 1])
+            probability = (seen[n][run] + PRIOR * probability) / (contexts[n][run[:-1]] + PRIOR)
+            expected[n] -= math.log(probability) / 50
+    assert count_losses(train, test, vocab_size=4, order=3) == pytest.approx(list(expected))
 
 
 def test_claims_follow_the_numbers(records, record):

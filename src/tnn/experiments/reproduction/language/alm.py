@@ -8,6 +8,7 @@ from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, O
 from tnn.experiments.reproduction.harness.judging import collect, means, order_agreement, ranks, spread, verdict_of
 from tnn.experiments.reproduction.harness.records import Records
 from tnn.experiments.reproduction.harness.trial import Options, Trial
+from tnn.experiments.reproduction.language.counts import about_counts, count_trials
 from tnn.experiments.reproduction.language.trials import METHODS, method_trials, search_of
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def _rows(options: Options) -> tuple[str, ...]:
 
 
 def _plan(options: Options) -> list[Trial]:
-    return [trial for row in _rows(options) for trial in (*search_of(row, options), *method_trials(row, options))]
+    trials = [trial for row in _rows(options) for trial in (*search_of(row, options), *method_trials(row, options))]
+    return [*trials, *count_trials(options)]
 
 
 def _conclude(options: Options, records: Records) -> Outcome:
@@ -51,7 +53,8 @@ def _conclude(options: Options, records: Records) -> Outcome:
                 f"{rates[row]:g}" if row in rates else "",
             )
         )
-    notes = (f"Order: {order_agreement(theirs, ours)}.", *_about_rates(options, rates))
+    order = f"Order: {order_agreement(theirs, ours)}."
+    notes = (order, *_about_rates(options, rates), *about_counts(options, records, ours))
     table = Table("Perplexity per token, lower is better", tuple(rows))
     figure = _draw(theirs, test) if ours else None
     return Outcome((table,), figure, _claims(theirs, test), notes)

@@ -10,6 +10,7 @@ from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, O
 from tnn.experiments.reproduction.harness.judging import order_agreement, spread, verdict_of
 from tnn.experiments.reproduction.harness.records import Records
 from tnn.experiments.reproduction.harness.trial import Options, Trial
+from tnn.experiments.reproduction.language.counts import about_counts, count_trials
 from tnn.experiments.reproduction.language.trials import (
     METHODS,
     extrapolation_of,
@@ -36,7 +37,7 @@ def _plan(options: Options) -> list[Trial]:
     for row in options.methods or METHODS:
         trained = method_trials(row, options)
         trials += [*search_of(row, options), *trained, *(lengths_trial(trial, options) for trial in trained)]
-    return trials
+    return [*trials, *count_trials(options)]
 
 
 def _conclude(options: Options, records: Records) -> Outcome:
@@ -57,6 +58,8 @@ def _conclude(options: Options, records: Records) -> Outcome:
     notes = (
         f"Order: {order_agreement(theirs, ours)}.",
         "The columns of S4 and GSS are exchanged in the paper; here they are in their places.",
+        *about_counts(options, records, {row: several[0].perplexities[0].per_token for row, several in found.items()}),
+        "What uses little context at 512 has little to lose beyond.",
     )
     middle = {row: _in_the_middle(several) for row, several in found.items()}
     tables = (Table("Perplexity per token, averaged over 19 lengths from 512 to 14,336", tuple(rows)), _all(middle))
