@@ -123,10 +123,10 @@ def test_figure_of_several_runs():
     (axes,) = draw_extrapolation(runs).axes
     curves = [line for line in axes.lines if line.get_label().startswith(("TNN", "no decay"))]
     assert [list(line.get_xdata()) for line in curves] == [[512, 1024, 2048]] * 2
-    assert list(curves[1].get_ydata()) == pytest.approx([24, 25, 26])
+    assert list(curves[0].get_ydata()) == pytest.approx([24, 25, 26])
     assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "no decay: 25.00 on average",  # as the lines stand
         "TNN: 23.50 on average",
-        "no decay: 25.00 on average",
     ]
     assert sorted(text.get_text() for text in axes.texts) == [" trained at 1,024", " trained at 512"]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "linear")

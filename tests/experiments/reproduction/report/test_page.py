@@ -33,6 +33,7 @@ KNOWN = [
     "✗ does not hold",
     "first <x0> & so on.",
     "<y> 1 < 2",  # the evidence of the second claim
+    "Checked: with & without 1.",
     "The scores of <second>",
     "tnn reproduce second --scale mini",
     "2 of 2 trials measured · 1.7 h · at most 701 MB · learning rates 0.001, 0.003 tried for 300 updates each",
@@ -56,7 +57,10 @@ def experiment(name, rows, verdicts, borrowed=()):
     def conclude(options, records):
         found = collect(plan(options), records, "score")
         cells = [("method", "published", "ours"), *((row, "24.67", spread(values)) for row, values in found.items())]
-        claims = [Claim(f"{name} <x{i}> & so on.", v, f"<y> {i} < {i + 1}") for i, v in enumerate(verdicts)]
+        claims = [
+            Claim(f"{name} <x{i}> & so on.", v, f"<y> {i} < {i + 1}", f"with & without {i}.")
+            for i, v in enumerate(verdicts)
+        ]
         claims = claims if found else [replace(c, verdict="not measured", evidence="") for c in claims]
         figure = new_figure(height=1) if found else None
         return Outcome((Table("Scores <b>", tuple(cells)),), figure, tuple(claims), ("Order: <z> & all.",))
@@ -162,7 +166,8 @@ def test_the_readme_says_the_same(known, out):
     write_report(Options(), out, say=lambda text: None)
     text = (out / "README.md").read_text(encoding="utf-8")
     assert "Claims that hold: 1, that hold in part: 1, that do not hold: 1, that are not measured: 0." in text
-    assert "- ✗ **does not hold**: first <x1> & so on. *<y> 1 < 2*" in text
+    assert "- ✗ **does not hold**: first <x1> & so on. *<y> 1 < 2* Checked: with & without 1." in text
+    assert text.count("Checked:") == 2  # not of the claim that holds
     assert "| s4     |     24.67 | 1.50 |" in text
     assert "![The scores of <first>.](mini/first.png)" in text
     assert (out / "mini" / "first.png").is_file()

@@ -44,15 +44,26 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """Of the paper: what it says, whether ours agrees, and the numbers that tell."""
+    """Of the paper: what it says, whether ours agrees, the numbers that tell, and what was checked if it does not.
+
+    >>> from tnn.experiments.reproduction.harness.experiment import Claim
+    >>> Claim("It is the best.", "does not hold", "number 2 of 3", checked="with longer trainings it is.").to_markdown()
+    '**does not hold**: It is the best. *number 2 of 3* Checked: with longer trainings it is.'
+    """
 
     text: str
     verdict: Verdict
     evidence: str
+    checked: str = ""  # shown where ours disagrees
+
+    @property
+    def doubts(self) -> str:
+        return self.checked if self.verdict in ("holds in part", "does not hold") else ""
 
     def to_markdown(self) -> str:
         evidence = f" *{self.evidence}*" if self.evidence else ""
-        return f"**{self.verdict}**: {self.text}{evidence}"
+        doubts = f" Checked: {self.doubts}" if self.doubts else ""
+        return f"**{self.verdict}**: {self.text}{evidence}{doubts}"
 
 
 @dataclass(frozen=True)

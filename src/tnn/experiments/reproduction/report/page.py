@@ -94,8 +94,9 @@ def _claim_list(section: Section, evidence: bool) -> str:
 
 def _claim(claim: Claim, evidence: bool) -> str:
     badge = f'<span class="verdict {COLORS[claim.verdict]}">{VERDICTS[claim.verdict]} {claim.verdict}</span>'
-    numbers = f'<p class="facts">{escape(claim.evidence)}</p>' if evidence and claim.evidence else ""
-    return f"{badge}<div><p>{escape(claim.text)}</p>{numbers}</div>"
+    facts = [claim.evidence, f"Checked: {claim.doubts}" if claim.doubts else ""] if evidence else []
+    below = "".join(f'<p class="facts">{escape(fact)}</p>' for fact in facts if fact)
+    return f"{badge}<div><p>{escape(claim.text)}</p>{below}</div>"
 
 
 def _section(section: Section, png: bytes | None) -> str:
