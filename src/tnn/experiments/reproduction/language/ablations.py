@@ -194,27 +194,19 @@ RPE = Ablation(
     ),
 ).to_experiment()
 
+DECAYS: dict[str, tuple[str, ...]] = {
+    "0.99": (),
+    "0.9": ("model.decay=0.9",),
+    "0.95": ("model.decay=0.95",),
+    "0.999": ("model.decay=0.999",),
+    "1": ("model.decay_mode=none",),
+    "learned": ("model.decay_mode=learned",),
+}
+
 DECAY = Ablation(
     "ablation-decay",
     "Rates of decay: perplexity at the length of training, and over the lengths of extrapolation.",
-    {
-        "mini": {
-            "0.99": (),
-            "0.9": ("model.decay=0.9",),
-            "0.95": ("model.decay=0.95",),
-            "0.999": ("model.decay=0.999",),
-            "1": ("model.decay_mode=none",),
-            "learned": ("model.decay_mode=learned",),
-        },
-        "paper": {
-            "0.99": (),
-            "0.9": ("model.decay=0.9",),
-            "0.95": ("model.decay=0.95",),
-            "0.999": ("model.decay=0.999",),
-            "1": ("model.decay_mode=none",),
-            "learned": ("model.decay_mode=learned",),
-        },
-    },
+    {"mini": DECAYS, "paper": DECAYS},
     {row: numbers[0] for row, numbers in published.DECAY.items()},
     lambda values, averages: _decay_claims(values, averages),
     averages={row: numbers[1] for row, numbers in published.DECAY.items()},
