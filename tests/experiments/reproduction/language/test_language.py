@@ -22,7 +22,7 @@ from tnn.experiments.reproduction.language.ablations import DECAY, RPE, RPE_INPU
 from tnn.experiments.reproduction.language.alm import ALM
 from tnn.experiments.reproduction.language.counts import PRIOR, about_counts, count_losses, count_trials
 from tnn.experiments.reproduction.language.extrapolation import EXTRAPOLATION
-from tnn.experiments.reproduction.language.longer import LONGER
+from tnn.experiments.reproduction.language.longer import LONGER, about_longer
 from tnn.models import load_preset
 
 ALL = (ALM, LONGER, EXTRAPOLATION, STRUCTURE, RPE_INPUT, RPE, DECAY)
@@ -47,7 +47,8 @@ def test_all_methods_have_the_same_budget():
         assert settings["recipe"]["training"] == reference["recipe"]["training"]
         assert settings["recipe"]["data"] == reference["recipe"]["data"]
     seeds = {row: sum(trial.row == row and not trial.part for trial in trials) for row in finals}
-    assert {row for row, count in seeds.items() if count == 3} == {"tnn", "transformer", "alibi"}
+    assert {row for row, count in seeds.items() if count == 3} == set(language.MANY_SEEDS)
+    assert set(language.MANY_SEEDS) == {"tnn", "transformer", "alibi", "gss"}
 
 
 def test_a_longer_training_has_four_times_the_updates_and_the_rate_of_the_shorter():
@@ -62,13 +63,20 @@ def test_a_longer_training_has_four_times_the_updates_and_the_rate_of_the_shorte
 
 
 def test_longer_trainings_are_put_beside_the_shorter(records, record):
-    numbers = {("tnn", 5000): 3.7, ("tnn", 20000): 3.2, ("transformer", 5000): 5.6, ("transformer", 20000): 3.6}
+    perplexities = {"tnn": (3.7, 3.2), "transformer": (5.6, 3.6), "elu": (9.0, 4.5)}
+    growth = {"tnn": (0.99, 0.99), "transformer": (3.0, 5.0), "elu": (1.3, 2.5)}
+    assert about_longer("elu", Options(), records) == ""
     for trial in LONGER.plan(Options()):
-        if not trial.part:
-            updates = trial.settings["recipe"]["training"]["steps"]
-            records.add(record(trial, test_perplexity=numbers[trial.row, updates]))
+        longer = trial.experiment == "alm-longer"
+        if trial.part == "lengths":
+            records.add(record(trial, longest_to_trained=growth[trial.row][longer]))
+        elif not trial.part:
+            records.add(record(trial, test_perplexity=perplexities[trial.row][longer]))
     (table,) = LONGER.conclude(Options(), records).tables
-    assert table.rows[2] == ("transformer", "24.78", "5.600", "3.600", "1.51", "1.12")
+    assert table.rows[2] == ("transformer", "24.78", "5.600", "3.600", "1.51", "1.12", "3.000", "5.000")
+    found = about_longer("elu", Options(), records)
+    assert found == "After 20,000 updates elu has 4.50, and 2.50 times that at 14,336."
+    assert about_longer("elu", Options(scale="paper"), records) == ""
 
 
 def test_ablations_match_the_size_of_tnn():
@@ -188,8 +196,8 @@ def test_methods_are_compared_with_counts(tmp_path, wikitext, records, record):
     metrics = trial.work(Place(wikitext, tmp_path / "runs", records))
     records.add(record(trial, **metrics))
     pairs, triples = metrics["pairs"], metrics["triples"]
-    (note,) = about_counts(Options(), records, {"elu": (pairs + triples) / 2, "tnn": triples - 0.1})
-    assert note.endswith(f"of triples of bytes have a perplexity of {triples:.2f}; above the last are elu.")
+    (note,) = about_counts(Options(), records)
+    assert f"counts of pairs of bytes have {pairs:.2f} and counts of triples of bytes have {triples:.2f}." in note
     assert count_trials(Options(scale="paper")) == []
 
 
@@ -218,6 +226,28 @@ def test_claims_follow_the_numbers(records, record):
     outcome = ALM.conclude(options, records)
     assert {claim.verdict for claim in outcome.claims} == {"holds"}
     assert "78 of 78 pairs" in outcome.notes[0]
+
+
+def test_what_is_ahead_of_tnn_is_shown_seed_by_seed(records, record):
+    numbers = {"tnn": (3.6, 3.7, 3.8), "gss": (3.65, 3.66, 3.67), "s4": (3.9,), "dss": (4.0,)}
+    for trial in ALM.plan(Options(methods=tuple(numbers))):
+        if trial.row in numbers and not trial.part:
+            records.add(record(trial, test_perplexity=numbers[trial.row][trial.seed]))
+    claim = ALM.conclude(Options(methods=tuple(numbers)), records).claims[-1]
+    assert claim.verdict == "holds in part"
+    assert claim.doubts == "over their seeds, tnn 3.600 to 3.800, gss 3.650 to 3.670."
+
+
+def test_what_does_not_blow_up_is_named(records, record):
+    options = Options(seeds=1, methods=("gmlp", "elu"))
+    for trial in EXTRAPOLATION.plan(options):
+        if trial.part == "lengths":
+            last = {"gmlp": 900.0, "elu": 9.9}[trial.row]
+            losses = [math.log(9.0)] * 18 + [math.log(last)]
+            records.add(record(trial, losses=losses, tokens=1000, train_length=512))
+    claim = EXTRAPOLATION.conclude(options, records).claims[-1]
+    assert claim.verdict == "holds in part"
+    assert claim.doubts.endswith("(elu 9.00).")
 
 
 def test_blow_ups_are_told_from_flat_lines(records, record):

@@ -54,7 +54,7 @@ def _conclude(options: Options, records: Records) -> Outcome:
             )
         )
     order = f"Order: {order_agreement(theirs, ours)}."
-    notes = (order, *_about_rates(options, rates), *about_counts(options, records, ours))
+    notes = (order, *_about_rates(options, rates), *about_counts(options, records))
     table = Table("Perplexity per token, lower is better", tuple(rows))
     figure = _draw(theirs, test) if ours else None
     return Outcome((table,), figure, _claims(theirs, test), notes)
@@ -105,7 +105,9 @@ def _ahead_of(text: str, others: tuple[str, ...], test: dict[str, list[float]]) 
     verdict = verdict_of(ours["tnn"] < ours[other] for other in found)
     missing = [other for other in others if other not in ours]
     numbers = [f"{row} {spread(test[row], 3)}" for row in ("tnn", *found)] + [f"{row} not measured" for row in missing]
-    return Claim(text, verdict, "; ".join(numbers))
+    ahead = [other for other in found if ours[other] <= ours["tnn"]]
+    ranges = [f"{row} {min(test[row]):.3f} to {max(test[row]):.3f}" for row in ("tnn", *ahead)]
+    return Claim(text, verdict, "; ".join(numbers), f"over their seeds, {', '.join(ranges)}.")
 
 
 def _draw(theirs: dict[str, float], test: dict[str, list[float]]) -> "Figure":

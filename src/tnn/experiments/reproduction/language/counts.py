@@ -71,12 +71,11 @@ def _occurrences(among: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return np.where(values[place] == wanted, counts[place], 0)
 
 
-def about_counts(options: Options, records: Records, ours: dict[str, float]) -> list[str]:
-    """A note on the methods that are hardly better than counts, if there are any."""
-    found = [record.metrics for trial in count_trials(options) if (record := records.find(trial))]
-    if not found:
-        return []
-    (counts,) = found
-    weak = [row for row, value in ours.items() if value > counts["triples"]]
-    note = ", ".join(f"counts of {name} of bytes have a perplexity of {counts[name]:.2f}" for name in NAMES.values())
-    return [f"For comparison, {note}; above the last are {', '.join(weak) or 'none'}."]
+def about_counts(options: Options, records: Records) -> list[str]:
+    """A note on what counts give, if they have been measured."""
+    notes = []
+    for trial in count_trials(options):
+        if record := records.find(trial):
+            counts = [f"counts of {name} of bytes have {record.metrics[name]:.2f}" for name in NAMES.values()]
+            notes.append(f"For comparison, {' and '.join(counts)}.")
+    return notes

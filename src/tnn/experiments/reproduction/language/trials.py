@@ -19,7 +19,7 @@ METHODS = (
     *("transformer", "alibi", "transformer-ls", "flash", "flash-quad", "elu", "performer", "cosformer"),
     *("synthesizer-dense", "synthesizer-random", "gmlp", "s4", "dss", "gss", "tnn"),
 )
-MANY_SEEDS = ("tnn", "transformer", "alibi")  # three of each, by default
+MANY_SEEDS = ("tnn", "transformer", "alibi", "gss")  # by default; GSS, for it comes so close to TNN
 
 
 @dataclass(frozen=True)
