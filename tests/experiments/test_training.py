@@ -23,8 +23,8 @@ from tnn.experiments import runs
 from tnn.experiments.recipe import load_recipe, parse_recipe
 from tnn.experiments.schedules import learning_rate
 from tnn.experiments.tasks.language import text_task
-from tnn.experiments.trainer import training_arguments
-from tnn.experiments.training import train
+from tnn.experiments.trainer import RecipeTrainer, training_arguments
+from tnn.experiments.training import Diverged, train
 from tnn.models.backbone import TNNLayer
 
 
@@ -278,11 +278,17 @@ def test_folders_that_cannot_be_used(recipe, tmp_path):
 
 def test_a_loss_that_is_no_number_stops_the_run(recipe, tmp_path):
     tiny = recipe(learning_rate=1e30, warmup_steps=0, schedule="constant", clip=0, save_every=1, weight_decay=0)
-    with pytest.raises(ArithmeticError, match=r"(loss|gradient's norm) is (nan|inf) at step \d+; ") as found:
+    with pytest.raises(Diverged, match=r"(loss|gradient's norm) is (nan|inf) at step \d+; ") as found:
         run(tiny, tmp_path / "run")
     last = runs.last_checkpoint(tmp_path / "run")
     assert str(last or "no checkpoint") in str(found.value)
     assert not runs.is_finished(tmp_path / "run")
+
+
+def test_a_mistake_of_the_program_is_no_divergence(recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr(RecipeTrainer, "training_step", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError, match=r"^division by zero$"):
+        run(recipe(), tmp_path / "run")
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(recipe, tmp_path, monkeypatch):

@@ -26,6 +26,10 @@ TIMES = ("_runtime", "_per_second", "epoch")  # how long an evaluation took
 FUSED = ("cpu", "cuda")  # devices on which an update of all weights is one kernel
 
 
+class Diverged(ArithmeticError):
+    """The loss, or its gradient, is no number."""
+
+
 class RecipeTrainer(Trainer):
     """Adam with decoupled decay on every parameter; a loss that is no number stops the run before it does harm."""
 
@@ -66,13 +70,13 @@ class RecipeTrainer(Trainer):
     def training_step(self, *inputs: Any, **options: Any) -> Tensor:
         loss = super().training_step(*inputs, **options)
         if not math.isfinite(loss):
-            raise ArithmeticError(f"the loss is {float(loss)} at step {self.state.global_step + 1}")
+            raise Diverged(f"the loss is {float(loss)} at step {self.state.global_step + 1}")
         return loss
 
     def _get_grad_norm(self, *inputs: Any, **options: Any) -> Any:
         norm = super()._get_grad_norm(*inputs, **options)
         if self.training.precision != "fp16" and not math.isfinite(norm):  # fp16: such steps are left out
-            raise ArithmeticError(f"the gradient's norm is {float(norm)} at step {self.state.global_step + 1}")
+            raise Diverged(f"the gradient's norm is {float(norm)} at step {self.state.global_step + 1}")
         return norm
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:

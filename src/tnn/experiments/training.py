@@ -20,6 +20,7 @@ from tnn.experiments.tasks.language import text_task
 from tnn.experiments.tasks.pictures import image_task
 from tnn.experiments.tasks.task import Task
 from tnn.experiments.trainer import TIMES, Interruption, Journal, RecipeTrainer, callbacks, training_arguments
+from tnn.experiments.trainer import Diverged as Diverged  # what train() may raise
 
 SCORES = "scores.json"
 Measured = dict[str, float]
@@ -110,8 +111,8 @@ def _run(task: Task, recipe: Recipe, out: Path, say: Callable[[str], None]) -> M
     try:
         with interruption.listening():
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    except ArithmeticError as error:
-        raise ArithmeticError(f"{error}; {_last_good(out)}") from None
+    except Diverged as error:
+        raise Diverged(f"{error}; {_last_good(out)}") from None
     if interruption.stopping:
         raise Interrupted(f"stopped after step {trainer.state.global_step} of {steps}")
     measured = _evaluate(trainer, task)
@@ -189,7 +190,7 @@ def _fine_tune_once(
     if not runs.is_finished(folder):
         try:
             _run(task, _single(recipe, name, rate), folder, say)
-        except ArithmeticError as error:
+        except Diverged as error:
             if not recipe.learning_rates:
                 raise
             say(f"{name} with a learning rate of {rate:g} diverged: {error}")
