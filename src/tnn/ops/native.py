@@ -71,7 +71,7 @@ def serves(x: Tensor, lags: int) -> bool:
 
 def convolve(x: Tensor, kernel: Tensor, future: int) -> Tensor:
     x, kernel = _contiguous_channels(x), kernel.contiguous()
-    y = torch.empty(x.shape)
+    y = x.new_empty(x.shape)
     problem = _Problem(*x.shape, kernel.shape[0], future)
     _call("tnn_convolve", problem, _sequence(x), kernel.data_ptr(), _sequence(y))
     return y
@@ -79,7 +79,7 @@ def convolve(x: Tensor, kernel: Tensor, future: int) -> Tensor:
 
 def correlate(x: Tensor, g: Tensor, lags: int, future: int) -> Tensor:
     x, g = _contiguous_channels(x), _contiguous_channels(g)
-    c = torch.empty(lags, x.shape[-1])
+    c = x.new_empty(lags, x.shape[-1])
     problem = _Problem(*x.shape, lags, future)
     _call("tnn_correlate", problem, _sequence(x), _sequence(g), c.data_ptr())
     return c
