@@ -111,5 +111,8 @@ def bench(
         chosen, network = numbers("contexts", contexts), load_causal(model)
         config = network.config
         decays = config.mixer == "tnn" and config.decay_mode != "none" and config.decay < 1
-        converted = network.to_state_space(tolerance) if decays and config.coefficients != "poles" else None
+        keeps = network.model.can_cache
+        converted = network.to_state_space(tolerance) if keeps and decays and config.coefficients != "poles" else None
         typer.echo(to_table(decoding_speed(network, chosen, new_tokens, converted)))
+        if not keeps:
+            typer.echo("recompute only: this model's outputs change with the length, so nothing can be kept", err=True)
