@@ -21,8 +21,8 @@ class Speed(NamedTuple):
 def decoding_speed(model: Any, contexts: list[int], new_tokens: int = 64, state_space: Any = None) -> list[Speed]:
     """Of each decoder at each context, the median over the tokens; a recomputed token takes one pass over the context.
 
-    `state_space` is the model after its conversion, if it has one. One that can keep nothing of what it has read is only
-    recomputed.
+    `state_space` is the model after its conversion, if it has one. A model that can keep nothing of what it has read
+    has no exact decoder.
 
     >>> from tnn import TNNConfig, TNNForCausalLM
     >>> from tnn.experiments.speed import decoding_speed
