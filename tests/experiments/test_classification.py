@@ -10,6 +10,7 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 from tnn.data.lra.listops import evaluate_listops
+from tnn.experiments import runs
 from tnn.experiments.evaluation import evaluate
 from tnn.experiments.recipe import ModelSection, list_recipes, load_recipe, parse_recipe
 from tnn.experiments.tasks.arena import lra_task
@@ -180,6 +181,18 @@ def test_a_run_goes_on(arrays, tmp_path):
     assert train(recipe, tmp_path / "parts", resume=True, say=quiet) == whole
     weights = [TNNForImageClassification.from_pretrained(tmp_path / run).state_dict() for run in ("whole", "parts")]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+@pytest.mark.parametrize("mixing", ["mixup", "cutmix"])
+def test_mixed_pictures_need_the_same_micro_batches(tmp_path, mixing):
+    def of(size, **augmentation):
+        return make("image", {"images": "none", "augmentation": augmentation}, micro_batch_size=size)
+
+    runs.begin(tmp_path, of(4, flip=0.5))
+    runs.check(tmp_path, of(2, flip=0.5), resume=True)
+    runs.begin(tmp_path, of(4, **{mixing: 0.8}))
+    with pytest.raises(ValueError, match=r"another recipe: training.micro_batch_size was 4, and is 2 now$"):
+        runs.check(tmp_path, of(2, **{mixing: 0.8}), resume=True)
 
 
 def test_pictures(pictures, tmp_path):

@@ -89,6 +89,12 @@ def test_tasks_are_known_before_any_work():
         load_recipe("mini-glue", ["data.tasks=[cola, mrcp]"])
 
 
+def test_fine_tuning_needs_a_trained_model():
+    message = "mini-glue: model.start_from must be the folder of a trained model; got preset mini-blm"
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        load_recipe("mini-glue", ["model.start_from=null", "model.preset=mini-blm"])
+
+
 def test_a_file(tmp_path):
     path = tmp_path / "mine.yaml"
     values = yaml.safe_load(dump_recipe(load_recipe("mini-alm")))

@@ -23,8 +23,10 @@ from tnn.experiments import runs
 from tnn.experiments.recipe import load_recipe, parse_recipe
 from tnn.experiments.schedules import learning_rate
 from tnn.experiments.tasks.language import text_task
+from tnn.experiments.tasks.task import load_head
 from tnn.experiments.trainer import RecipeTrainer, training_arguments
 from tnn.experiments.training import Diverged, train
+from tnn.models import TNNConfig, TNNForMaskedLM, TNNForSequenceClassification, load_preset
 from tnn.models.backbone import TNNLayer
 
 
@@ -125,9 +127,14 @@ def test_half_precision(recipe, tmp_path):
 def test_gradient_checkpointing(recipe, tmp_path, monkeypatch):
     run(recipe(), tmp_path / "plain")
     whole, calls = TNNLayer.forward, []
-    monkeypatch.setattr(TNNLayer, "forward", lambda *a, **k: calls.append(0) or whole(*a, **k))
+
+    def forward(layer, *positional, **options):
+        calls.append(layer.training)
+        return whole(layer, *positional, **options)
+
+    monkeypatch.setattr(TNNLayer, "forward", forward)
     run(recipe(gradient_checkpointing=True, steps=2, evaluate_every=2, schedule="constant"), tmp_path / "saving")
-    assert len(calls) > 2 * 2 * 2  # layers, steps, and each forward again in the backward pass
+    assert sum(calls) == 2 * 2 * 2  # layers, steps, and each forward again in the backward pass
     assert losses(tmp_path / "saving")[0] == pytest.approx(losses(tmp_path / "plain")[0], rel=1e-5)
 
 
@@ -141,6 +148,27 @@ def test_another_way_through_the_same_batches(recipe, tmp_path):
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
 
 
+@pytest.mark.parametrize("norm", ["norm", "final_norm"])
+def test_batch_norm_needs_the_same_micro_batches(recipe, tmp_path, norm):
+    runs.begin(tmp_path, recipe(model={norm: "batch"}, micro_batch_size=2))
+    runs.check(tmp_path, recipe(model={norm: "batch"}, micro_batch_size=2, log_every=2), resume=True)
+    with pytest.raises(ValueError, match=r"another recipe: training.micro_batch_size was 2, and is 1 now$"):
+        runs.check(tmp_path, recipe(model={norm: "batch"}, micro_batch_size=1), resume=True)
+
+
+def test_a_model_to_start_from_may_have_batch_norm(recipe, tmp_path):
+    def more(**options):
+        made = recipe(**options).model_dump(exclude_none=True)
+        return parse_recipe(made | {"model": {"start_from": str(tmp_path / "first")}})
+
+    runs.begin(tmp_path / "run", more(micro_batch_size=2))
+    load_preset("mini-alm", norm="layer").save_pretrained(tmp_path / "first")
+    runs.check(tmp_path / "run", more(micro_batch_size=1), resume=True)
+    load_preset("mini-alm", norm="batch").save_pretrained(tmp_path / "first")
+    with pytest.raises(ValueError, match=r"another recipe: training.micro_batch_size was 2, and is 1 now$"):
+        runs.check(tmp_path / "run", more(micro_batch_size=1), resume=True)
+
+
 def test_a_refused_run_leaves_its_folder_free(recipe, tmp_path):
     with pytest.raises(FileNotFoundError, match="no text at absent"):
         run(recipe(data={"corpus": "absent"}), tmp_path / "run")
@@ -148,17 +176,34 @@ def test_a_refused_run_leaves_its_folder_free(recipe, tmp_path):
 
 
 def test_going_on_from_a_model(recipe, tmp_path):
-    def more(changes=(), **options):
+    def more(**options):
         made = recipe(**options).model_dump(exclude_none=True)
-        return parse_recipe(made | {"model": {"start_from": str(tmp_path / "first"), **dict(changes)}})
+        return parse_recipe(made | {"model": {"start_from": str(tmp_path / "first")}})
 
     run(recipe(), tmp_path / "first")
     run(more(steps=2), tmp_path / "second")
     assert losses(tmp_path / "second")[0] < losses(tmp_path / "first")[0] - 0.5
     with pytest.raises(ValueError, match=r"does not fit the model: .*first was trained with another one"):
         run(more(data={"tokenizer": "bpe:270"}), tmp_path / "third")
-    with pytest.raises(ValueError, match="changes of model do not fit the weights"):
-        run(more({"hidden_size": 32}), tmp_path / "fourth")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 32}, r"model\.\S+ has another shape there"),
+        ({"num_hidden_layers": 3}, r"model\.layers\.2\.\S+ is not there"),
+        ({"num_hidden_layers": 1}, r"model\.layers\.1\.\S+ is there, and would not be used"),
+        ({"rpe_num_layers": 7}, r"model\.layers\.\S+ is not there"),
+        ({"inner_norm": "layer"}, r"model\.layers\.\S+ is not there"),
+    ],
+)
+def test_weights_that_do_not_fit(tmp_path, changes, message):
+    sizes = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "rpe_size": 8, "is_decoder": False}
+    TNNForMaskedLM(TNNConfig(**sizes)).save_pretrained(tmp_path)
+    model = load_head(TNNForSequenceClassification, tmp_path, {"num_labels": 3})
+    assert model.config.num_labels == 3
+    with pytest.raises(ValueError, match=rf"changes of model do not fit the weights in {tmp_path}: {message}$"):
+        load_head(TNNForSequenceClassification, tmp_path, {"num_labels": 3, **changes})
 
 
 def test_the_best_weights_are_kept(recipe, tmp_path):

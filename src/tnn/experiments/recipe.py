@@ -243,6 +243,12 @@ class GlueRecipe(_Recipe):
     data: GlueData
     learning_rates: tuple[PositiveFloat, ...] = ()  # tried in turn in place of training.learning_rate; the best stays
 
+    @model_validator(mode="after")
+    def _check(self) -> "GlueRecipe":
+        if self.model.start_from is None:
+            raise ValueError(f"model.start_from must be the folder of a trained model; got preset {self.model.preset}")
+        return self
+
 
 class LraRecipe(_Recipe):
     """Classification of long sequences."""

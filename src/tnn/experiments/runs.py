@@ -10,15 +10,20 @@ from typing import Any
 
 import yaml
 from safetensors import SafetensorError
+from transformers import AutoConfig
 
-from tnn.experiments.recipe import Recipe, dump_recipe, parse_recipe, read_yaml
+from tnn.data.augmentation import Augmentation
+from tnn.experiments.recipe import ImageRecipe, Recipe, dump_recipe, parse_recipe, read_yaml
+from tnn.experiments.tasks.task import checked_model_folder
+from tnn.models import load_preset
 
 RECIPE, LOG, CHECKPOINTS = "recipe.yaml", "log.jsonl", "checkpoints"
 MODEL, MEASURED, SCRATCH = "config.json", "measured.json", ".model"
 HARMLESS = {  # keys that may change when a run goes on: its weights do not depend on them
-    *("about", "data.cache", "data.check_counts", "training.micro_batch_size", "training.log_every"),
+    *("about", "data.cache", "data.check_counts", "training.log_every"),
     *("training.keep_checkpoints", "training.report_to", "training.save_every"),
 }
+MICRO_BATCH = "training.micro_batch_size"  # may change too, where examples are alone in their batch
 
 
 def check(folder: Path, recipe: Recipe, resume: bool) -> None:
@@ -28,8 +33,25 @@ def check(folder: Path, recipe: Recipe, resume: bool) -> None:
             raise FileExistsError(f"{folder} exists already: go on with it by --resume, or give another --out")
     elif not (folder / RECIPE).is_file():
         raise FileNotFoundError(f"there is no run to go on with in {folder}: it has no {RECIPE}")
-    elif difference := _first_difference(_read_yaml(folder / RECIPE), read_yaml(dump_recipe(recipe))):
-        raise ValueError(f"{folder} is of another recipe: {difference}")
+    else:
+        for key, old, new in _differences(_read_yaml(folder / RECIPE), read_yaml(dump_recipe(recipe))):
+            if key not in HARMLESS and (key != MICRO_BATCH or _examples_meet(recipe)):
+                raise ValueError(f"{folder} is of another recipe: {key} was {old}, and is {new} now")
+
+
+def _examples_meet(recipe: Recipe) -> bool:
+    """Whether what is learnt of an example depends on those beside it in memory: by batch norm, mixup or cutmix."""
+    if isinstance(recipe, ImageRecipe):
+        augmentation = Augmentation(**recipe.data.augmentation)
+        if augmentation.mixup or augmentation.cutmix:
+            return True
+    section = recipe.model
+    if section.start_from is not None:
+        config = AutoConfig.from_pretrained(checked_model_folder(section.start_from), **section.changes)
+    else:
+        assert section.preset is not None
+        config = load_preset(section.preset, **section.changes)
+    return any(value == "batch" for key, value in vars(config).items() if key.endswith("norm"))
 
 
 def begin(folder: Path, recipe: Recipe) -> None:
@@ -38,17 +60,14 @@ def begin(folder: Path, recipe: Recipe) -> None:
     write_text(folder / RECIPE, dump_recipe(recipe))
 
 
-def _first_difference(old: dict[str, Any], new: dict[str, Any], path: str = "") -> str | None:
+def _differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Each key whose value is another one, and both values."""
     for key in [*old, *(key for key in new if key not in old)]:
         a, b = old.get(key), new.get(key)
-        if a == b or path + key in HARMLESS:
-            continue
         if isinstance(a, dict) and isinstance(b, dict):
-            if inside := _first_difference(a, b, f"{path}{key}."):
-                return inside
-            continue
-        return f"{path}{key} was {a}, and is {b} now"
-    return None
+            yield from _differences(a, b, f"{path}{key}.")
+        elif a != b:
+            yield path + key, a, b
 
 
 def is_finished(folder: Path) -> bool:

@@ -94,7 +94,10 @@ class RecipeTrainer(Trainer):
 
 
 def training_arguments(training: Training, steps: int, output: str, metric: str) -> TrainingArguments:
-    """The same update for any number of processes: they share the batch, and accumulate what is too much at once."""
+    """The same update for any number of processes: they share the batch, and accumulate what is too much at once.
+
+    But batch norm, mixup and cutmix are among the examples that a process has at once.
+    """
     processes = PartialState().num_processes
     share, rest = divmod(training.batch_size, processes)
     if rest:

@@ -46,12 +46,22 @@ def _some(dataset: Any, count: int) -> Dataset[Any]:
 
 
 def load_head(head: Any, folder: Path, changes: Mapping[str, Any]) -> PreTrainedModel:
-    """A trained model to go on with; with another number of labels, its last layer begins anew."""
+    """A trained model to go on with: its encoder whole; a head that is new, or has other labels, begins anew."""
     model, found = head.from_pretrained(folder, **changes, ignore_mismatched_sizes=True, output_loading_info=True)
-    wrong = [key for key, *_ in found["mismatched_keys"] if not key.startswith("classifier.out.")]
+    shapes = sorted(key for key, *_ in found["mismatched_keys"] if not key.startswith("classifier.out."))
+    missing, unused = (sorted(filter(_is_of_encoder, found[f"{kind}_keys"])) for kind in ("missing", "unexpected"))
+    wrong = [
+        *(f"{key} has another shape there" for key in shapes),
+        *(f"{key} is not there" for key in missing),
+        *(f"{key} is there, and would not be used" for key in unused),
+    ]
     if wrong:
-        raise ValueError(f"the changes of model do not fit the weights in {folder}: {wrong[0]} has another shape there")
+        raise ValueError(f"the changes of model do not fit the weights in {folder}: {wrong[0]}")
     return model
+
+
+def _is_of_encoder(key: str) -> bool:
+    return key.startswith("model.")
 
 
 def checked_model_folder(folder: str | Path) -> Path:
