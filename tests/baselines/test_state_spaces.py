@@ -18,6 +18,7 @@ from tnn.baselines.gss import GatedStateSpace
 from tnn.baselines.hippo import hippo_modes
 from tnn.baselines.s4 import S4
 from tnn.layers import count_parameters
+from tnn.layers.kernel_cache import KernelCache
 from tnn.layers.sequences import Sequences
 from tnn.streaming import History
 
@@ -146,7 +147,7 @@ def test_s4_kernel_is_the_recurrence_at_every_length(dtype, tolerance):
     expected[0] += operator.skip.detach().double()
     with torch.no_grad():
         for length in range(1, 301):
-            operator._cached = None  # which holds longer ones
+            operator._cache = KernelCache()  # the old one holds longer ones
             assert (operator.kernel(length) - expected[:length]).abs().max() < tolerance
 
 
@@ -327,19 +328,39 @@ def test_kernel_is_kept_until_a_parameter_changes(method):
     operator = SMALL[method](causal=False).eval().operator
     with torch.no_grad():
         first = operator.kernel(12)
-        kept = operator._cached
+        kept = operator._cache._kept
         assert torch.equal(operator.kernel(12), first)
-        assert operator._cached is kept
+        assert operator._cache._kept is kept
         if not operator.depends_on_length:
             assert torch.allclose(operator.kernel(5), first[7:-7])
-            assert operator._cached is kept
+            assert operator._cache._kept is kept
         assert operator.kernel(20).shape == (39, operator.channels)  # longer than what was kept
-        assert copy.deepcopy(operator)._cached is None
-        assert pickle.loads(pickle.dumps(operator))._cached is None
+        assert copy.deepcopy(operator)._cache._kept is None
+        assert pickle.loads(pickle.dumps(operator))._cache._kept is None
         operator.skip.data += 1
         assert torch.allclose(operator.kernel(12)[11] - first[11], torch.tensor(2.0 if method == "gss" else 1.0))
         operator.train()
         assert operator.kernel(12).shape == (23, operator.channels)
+
+
+class Switch(torch.nn.Module):
+    """Twice the parameter, or the parameter."""
+
+    on = True
+
+    def forward(self, parameter):
+        return 2 * parameter if self.on else parameter
+
+
+@methods
+def test_kernel_follows_a_parametrization_that_is_switched(method):
+    operator, switch = SMALL[method](causal=True).eval().operator, Switch()
+    with torch.no_grad():
+        plain = operator.kernel(12)
+        torch.nn.utils.parametrize.register_parametrization(operator, "skip", switch)
+        assert torch.allclose(operator.kernel(12)[0] - plain[0], operator.skip / 2, atol=1e-6)
+        switch.on = False
+        assert torch.equal(operator.kernel(12), plain)
 
 
 @methods

@@ -192,6 +192,15 @@ def test_learned_rates_start_as_published():
     assert operator.free.std().item() == pytest.approx(1, abs=0.02)
 
 
+class Switch(torch.nn.Module):
+    """One more than the input, or the input."""
+
+    on = True
+
+    def forward(self, x):
+        return x + 1 if self.on else x
+
+
 class TestCache:
     @staticmethod
     def evaluate(operator, n=50):
@@ -269,9 +278,28 @@ class TestCache:
     def test_is_not_copied_or_saved(self):
         operator = ToeplitzOperator(3).eval()
         self.evaluate(operator)
-        assert copy.deepcopy(operator)._cached is None
-        assert pickle.loads(pickle.dumps(operator))._cached is None
-        assert operator._cached is not None
+        assert copy.deepcopy(operator)._cache._kept is None
+        assert pickle.loads(pickle.dumps(operator))._cache._kept is None
+        assert operator._cache._kept is not None
+
+    @pytest.mark.parametrize("how", ["parametrization", "hook", "instance forward", "other layers", "fewer layers"])
+    def test_follows_whatever_else_changes_a_layer(self, how):
+        operator = ToeplitzOperator(3).eval()
+        rpe, before, switch = operator.rpe, self.evaluate(operator), Switch()
+        if how == "parametrization":
+            torch.nn.utils.parametrize.register_parametrization(rpe.output, "weight", switch)
+        elif how == "hook":
+            rpe.output.register_forward_hook(lambda module, args, y: switch(y))
+        elif how == "instance forward":
+            rpe.output.forward = lambda x, forward=rpe.output.forward: switch(forward(x))
+        elif how == "other layers":
+            rpe.hidden[0] = torch.nn.Sequential(rpe.hidden[0], switch)
+        else:
+            del rpe.hidden[0]
+        changed = self.evaluate(operator)
+        assert not torch.allclose(before, changed)
+        switch.on = False
+        assert torch.equal(self.evaluate(operator), changed if how == "fewer layers" else before)
 
     def test_does_not_meddle_with_functional_calls(self):
         operator = ToeplitzOperator(3).eval()

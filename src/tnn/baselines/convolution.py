@@ -1,7 +1,7 @@
 """Methods that mix tokens by a convolution whose kernel is a function of parameters, at any length."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,17 +10,12 @@ from torch.utils.checkpoint import checkpoint
 from tnn._checks import check_positive, check_sequence
 from tnn._precision import compute_dtype, no_autocast
 from tnn.baselines.mixer import Mixer
+from tnn.layers.kernel_cache import KernelCache
 from tnn.layers.sequences import Mask, Sequences, State, enter
 from tnn.ops import toeplitz_matmul
 
 CHANNELS_AT_ONCE = 128  # of a kernel that takes much memory on the way:
 MUCH = 2**19  # numbers, and more
-
-
-class _CachedKernel(NamedTuple):
-    made_from: list[Tensor]  # copies of the parameters
-    length: int
-    kernel: Tensor
 
 
 class ConvolutionOperator(nn.Module):
@@ -41,7 +36,7 @@ class ConvolutionOperator(nn.Module):
         self.causal = causal
         self.backend = backend
         self.skip = nn.Parameter(torch.empty(channels))
-        self._cached: _CachedKernel | None = None
+        self._cache = KernelCache()
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.skip)
@@ -80,25 +75,13 @@ class ConvolutionOperator(nn.Module):
         return kernel if kernel.requires_grad else kernel.clone()  # not the cache itself
 
     def _kernel(self, length: int) -> Tensor:
-        if not self._may_cache():
-            return self._compute_kernel(length)
-        parameters, cached = list(self.parameters()), self._cached
-        if (
-            cached is None
-            or (cached.length != length if self.depends_on_length else cached.length < length)
-            or not all(_same(old, new) for old, new in zip(cached.made_from, parameters, strict=True))
-        ):
-            copies = [p.detach().clone() for p in parameters]
-            cached = self._cached = _CachedKernel(copies, length, self._compute_kernel(length))
-        zero = 0 if self.causal else cached.length - 1
-        return cached.kernel[zero if self.causal else zero - length + 1 : zero + length]
-
-    def _may_cache(self) -> bool:
-        """Only where nothing is recorded or traced, and where the parameters are here."""
-        if self.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return False
-        parameters = list(self.parameters())  # none in a replica of DataParallel
-        return bool(parameters) and all(isinstance(p, nn.Parameter) and not p.is_meta for p in parameters)
+        return self._cache.get(
+            self,
+            length,
+            lambda: self._compute_kernel(length),
+            causal=self.causal,
+            made_for=length if self.depends_on_length else None,
+        )
 
     def _compute_kernel(self, length: int) -> Tensor:
         dtype = compute_dtype(self.skip)
@@ -108,16 +91,8 @@ class ConvolutionOperator(nn.Module):
             kernel = after if before is None else torch.cat([before[: length - 1].flip(0), after])
         return kernel.to(dtype)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cached": None}  # not worth copying or pickling
-
     def extra_repr(self) -> str:
         return f"{self.channels}, causal={self.causal}, backend={self.backend}"
-
-
-def _same(old: Tensor, new: Tensor) -> bool:
-    """By value, not by version counter: an edit through `.data` does not count up."""
-    return old.dtype == new.dtype and old.device == new.device and torch.equal(old, new)
 
 
 class ConvolutionMixer(Mixer):

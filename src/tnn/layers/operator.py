@@ -1,7 +1,5 @@
 """The Toeplitz neural operator (TNO): a Toeplitz product whose coefficients a network generates."""
 
-from typing import Any, NamedTuple
-
 import torch
 from torch import Tensor, nn
 
@@ -9,6 +7,7 @@ from tnn._checks import check_choice, check_positive, check_sequence, check_tole
 from tnn._precision import compute_dtype
 from tnn.layers.activation import ACTIVATIONS
 from tnn.layers.decay import Decay
+from tnn.layers.kernel_cache import KernelCache, first_lags
 from tnn.layers.poles import PoleKernel
 from tnn.layers.position import INPUTS, NORMS, RelativePositionEncoder
 from tnn.layers.sequences import Mask, enter
@@ -16,13 +15,6 @@ from tnn.ops import Bandwidth, effective_bandwidth, toeplitz_matmul
 from tnn.ops.product import BACKENDS
 
 COEFFICIENTS = ("rpe", "free", "poles")
-
-
-class _CachedKernel(NamedTuple):
-    made_from: list[Tensor]  # copies of the parameters
-    made_for: int | None  # the length, if coefficients depend on it
-    lags: int
-    kernel: Tensor
 
 
 class ToeplitzOperator(nn.Module):
@@ -97,7 +89,7 @@ class ToeplitzOperator(nn.Module):
             assert max_lags is not None
             self.free = nn.Parameter(torch.empty(max_lags if causal else 2 * max_lags - 1, channels))
             self.reset_parameters()
-        self._cached: _CachedKernel | None = None
+        self._cache = KernelCache()
 
     def reset_parameters(self) -> None:
         if self.free is not None:
@@ -165,21 +157,13 @@ class ToeplitzOperator(nn.Module):
 
     def _kernel(self, length: int, device: torch.device) -> Tensor:
         lags = self._lags_kept(length)
-        if not self._may_cache():
-            return self._compute_kernel(length, lags, device)
-        parameters = list(self.parameters())
-        made_for = length if self.depends_on_length else None
-        cached = self._cached
-        if (
-            cached is None
-            or cached.lags < lags
-            or cached.made_for != made_for
-            or not all(_same(old, new) for old, new in zip(cached.made_from, parameters, strict=True))
-        ):
-            kernel = self._compute_kernel(length, lags, device)
-            cached = _CachedKernel([p.detach().clone() for p in parameters], made_for, lags, kernel)
-            self._cached = cached
-        return self._first_lags(cached.kernel, lags)
+        return self._cache.get(
+            self,
+            lags,
+            lambda: self._compute_kernel(length, lags, device),
+            causal=self.causal,
+            made_for=length if self.depends_on_length else None,
+        )
 
     @property
     def reach(self) -> int | None:
@@ -198,11 +182,6 @@ class ToeplitzOperator(nn.Module):
             return None  # a graph must not depend on a parameter's value: no cut
         return self.bandwidth().lags
 
-    def _first_lags(self, kernel: Tensor, lags: int) -> Tensor:
-        """Of a kernel with at least that many lags, those below `lags` in each direction."""
-        zero = 0 if self.causal else kernel.shape[0] // 2
-        return kernel[zero if self.causal else zero - lags + 1 : zero + lags]
-
     def _compute_kernel(self, length: int, lags: int, device: torch.device) -> Tensor:
         """On the device of the input: parameters may be elsewhere until the module that holds them is called."""
         if self.poles is not None:
@@ -213,7 +192,7 @@ class ToeplitzOperator(nn.Module):
             coefficients = self.rpe(lag, length)
         else:
             assert self.free is not None
-            coefficients = self._first_lags(self.free.to(dtype), lags)
+            coefficients = first_lags(self.free.to(dtype), lags, causal=self.causal)
         if self.decay.mode == "none":
             return coefficients
         return coefficients * self.decay(lag.to(dtype))
@@ -225,34 +204,9 @@ class ToeplitzOperator(nn.Module):
         assert source is not None
         return source
 
-    def _may_cache(self) -> bool:
-        """Only where nothing is recorded or traced, and where the coefficients come from our parameters alone."""
-        if self.training or torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return False
-        if not all(_is_plain(module) for module in self.modules()):
-            return False  # an adapter, which can be switched on and off
-        parameters = list(self.parameters())  # none in a replica of DataParallel
-        return bool(parameters) and all(isinstance(p, nn.Parameter) and not p.is_meta for p in parameters)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cached": None}  # not worth copying or pickling
-
     def extra_repr(self) -> str:
         source = "rpe" if self.rpe is not None else "free" if self.free is not None else "poles"
         text = f"{self.channels}, causal={self.causal}, coefficients={source}, "
         if self.max_lags is not None:
             text += f"max_lags={self.max_lags}, "
         return text + f"bandwidth_tolerance={self.bandwidth_tolerance:g}, backend={self.backend}"
-
-
-PLAIN = (RelativePositionEncoder, Decay, PoleKernel, nn.Linear, nn.LayerNorm, nn.ModuleList)
-
-
-def _is_plain(module: nn.Module) -> bool:
-    hooked = module._forward_hooks or module._forward_pre_hooks
-    return type(module) in (ToeplitzOperator, *PLAIN) and not hooked and "forward" not in vars(module)
-
-
-def _same(old: Tensor, new: Tensor) -> bool:
-    """By value, not by version counter: an edit through `.data` does not count up."""
-    return old.dtype == new.dtype and old.device == new.device and torch.equal(old, new)
