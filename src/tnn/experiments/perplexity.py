@@ -50,15 +50,15 @@ class Perplexity:
 
     @property
     def per_token(self) -> float:
-        return _exp(self.loss)
+        return from_loss(self.loss)
 
     @property
     def per_word(self) -> float | None:
-        return _exp(self.loss * self.tokens / self.words) if self.words else None
+        return from_loss(self.loss * self.tokens / self.words) if self.words else None
 
     @property
     def per_byte(self) -> float | None:
-        return _exp(self.loss * self.tokens / self.bytes) if self.bytes else None
+        return from_loss(self.loss * self.tokens / self.bytes) if self.bytes else None
 
     @property
     def bits_per_byte(self) -> float | None:
@@ -94,8 +94,14 @@ def show(perplexity: float, digits: int = 4) -> str:
     return f"{perplexity:.{digits}{'f' if perplexity < 1e6 else 'e'}}"
 
 
-def _exp(loss: float) -> float:
-    return math.exp(loss) if not loss > 700 else math.inf  # beyond that, exp overflows
+def from_loss(loss: float) -> float:
+    """exp(loss); beyond what a float can hold, it is infinite.
+
+    >>> from tnn.experiments.perplexity import from_loss
+    >>> from_loss(0.0), from_loss(1000.0)
+    (1.0, inf)
+    """
+    return math.exp(loss) if not loss > 700 else math.inf
 
 
 def block_perplexity(

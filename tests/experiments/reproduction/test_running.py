@@ -3,14 +3,16 @@
 import json
 import subprocess
 import sys
+import threading
 
 import pytest
+from filelock import FileLock
 
 from tnn.experiments.reproduction import running
 from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
 from tnn.experiments.reproduction.harness.judging import collect, spread
 from tnn.experiments.reproduction.harness.records import Records
-from tnn.experiments.reproduction.harness.trial import Options, Trial
+from tnn.experiments.reproduction.harness.trial import Options, Place, Trial
 
 
 @pytest.fixture
@@ -112,6 +114,37 @@ def test_a_damaged_record_is_named(run, tmp_path):
     path.write_text(path.read_text() + '{"experiment": "made", "ro')
     with pytest.raises(ValueError, match=r"made\.jsonl, line 5 is damaged"):
         run()
+
+
+def test_a_trial_of_another_process_is_waited_for(run, calls, tmp_path, experiment, monkeypatch):
+    """It writes its record while it holds the lock; then there is nothing left to run."""
+    (trial, *_) = experiment.plan(Options(methods=("a",), seeds=1))
+    place = Place(tmp_path, tmp_path / "runs/mini", Records(tmp_path / "results/mini"))
+    locks = place.models / "locks"
+    locks.mkdir(parents=True)
+    locked, waiting = threading.Event(), threading.Event()
+
+    def other():
+        with FileLock(locks / f"made-{trial.folder(place).name}"):
+            locked.set()
+            waiting.wait()
+            place.records.add(running.run_trial(trial, place))
+
+    said = []
+    thread = threading.Thread(target=other)
+    thread.start()
+    locked.wait()
+    places = {"data": tmp_path, "out": tmp_path / "results", "models": tmp_path / "runs"}
+    running.reproduce(
+        "made",
+        Options(methods=("a",), seeds=1),
+        **places,
+        say=lambda text: (said.append(text), waiting.set() if "waiting" in text else None),
+    )
+    thread.join()
+    assert calls == [("a", 0)]
+    assert any("another process measures it" in text for text in said)
+    assert len((tmp_path / "results/mini/made.jsonl").read_text().splitlines()) == 1
 
 
 def test_two_processes_write_whole_lines(tmp_path):

@@ -86,7 +86,7 @@ def _plan(options: Options) -> list[Trial]:
 def _conclude(options: Options, records: Records) -> Outcome:
     rows = options.methods or ROWS
     trials = {size: [trial for row in rows for trial in _trials(row, size, options)[1]] for size in SIZES}
-    found = {size: collect(own, records, "accuracy") for size, own in trials.items()}
+    found = {size: collect(own, records, "accuracy", diverged=0.0) for size, own in trials.items()}
     parameters = {size: collect(own, records, "parameters") for size, own in trials.items()}
     rates = {size: collect(own, records, "learning_rate") for size, own in trials.items()}
     head = ["model"]

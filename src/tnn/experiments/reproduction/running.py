@@ -1,11 +1,14 @@
 """Running an experiment: trials that are known are skipped, the others run one after the other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
 from time import perf_counter
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from tnn._checks import check_positive
 from tnn.experiments.figures import new_figure, save_figure
@@ -38,11 +41,8 @@ def reproduce(name: str, options: Options, *, data: Path, out: Path, models: Pat
     missing = [trial for trial in trials if records.find(trial) is None]
     say(f"{name} at {options.scale} scale: {len(trials)} trials, {len(trials) - len(missing)} of them known")
     for number, trial in enumerate(missing, start=1):
-        if records.find(trial) is not None:  # meanwhile, by another process
-            continue
         say(f"[{number}/{len(missing)}] {trial.title}")
-        record = run_trial(trial, place)
-        records.add(record)
+        record = _run_once(trial, place, say)
         say(f"    {_summary(record)}{_remaining(missing[number:], trials, records)}")
     outcome = experiment.conclude(options, records)
     write_outcome(experiment, outcome, options, records.folder)
@@ -58,6 +58,32 @@ def _check(experiment: Experiment, options: Options) -> None:
             check_positive(name, value)
     if unknown := [row for row in options.methods or () if row not in experiment.rows]:
         raise ValueError(f"{experiment.name} has no {unknown[0]!r}; there are {', '.join(experiment.rows)}")
+
+
+def _run_once(trial: Trial, place: Place, say: Say) -> Record:
+    """Unless another process has: processes may share folders, and experiments share trials."""
+    with _alone(place.models / "locks" / f"{trial.experiment}-{trial.folder(place).name}", say):
+        record = place.records.find(trial)
+        if record is None:
+            record = run_trial(trial, place)
+            place.records.add(record)
+        return record
+
+
+@contextmanager
+def _alone(path: Path, say: Say) -> Iterator[None]:
+    """Other processes that want the same wait."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        say("    another process measures it: waiting")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def run_trial(trial: Trial, place: Place) -> Record:

@@ -23,6 +23,7 @@ from tnn.experiments.reproduction.language.alm import ALM
 from tnn.experiments.reproduction.language.counts import PRIOR, about_counts, count_losses, count_trials
 from tnn.experiments.reproduction.language.extrapolation import EXTRAPOLATION
 from tnn.experiments.reproduction.language.longer import LONGER, about_longer
+from tnn.experiments.training import Diverged
 from tnn.models import load_preset
 
 ALL = (ALM, LONGER, EXTRAPOLATION, STRUCTURE, RPE_INPUT, RPE, DECAY)
@@ -33,7 +34,6 @@ ALL = (ALM, LONGER, EXTRAPOLATION, STRUCTURE, RPE_INPUT, RPE, DECAY)
 def test_plans_name_only_what_is_there(experiment, scale):
     trials = experiment.plan(Options(scale=scale))
     assert {trial.row for trial in trials} <= {*experiment.rows, "tnn", "counts"}
-    assert len({trial.key for trial in trials}) <= len(trials)
     json.dumps([trial.settings for trial in trials])
 
 
@@ -184,7 +184,7 @@ def test_a_training_that_was_stopped_goes_on(tmp_path, wikitext, place, monkeypa
 
 def test_a_loss_that_is_no_number_is_an_outcome(tmp_path, wikitext, place, monkeypatch):
     def fail(*_, **__):
-        raise ArithmeticError("the loss is nan at step 3; there is no checkpoint before it")
+        raise Diverged("the loss is nan at step 3; there is no checkpoint before it")
 
     monkeypatch.setattr(trainings, "train", fail)
     trial = ALM.plan(Options(methods=("tnn",), seeds=1, steps=4))[0]
@@ -261,16 +261,73 @@ def test_blow_ups_are_told_from_flat_lines(records, record):
     assert outcome.figure is not None
 
 
-def test_decay_claims(records, record):
-    options = Options(seeds=1)
+def decay_records(records, record, options, losses=None):
+    """As published: the perplexity at 512, then the same at all lengths, so that the average is what was printed."""
     for trial in DECAY.plan(options):
         row = "0.99" if trial.row == "tnn" else trial.row
+        trained, average = published.DECAY[row]
         if not trial.part:
-            records.add(record(trial, validation_perplexity=published.DECAY[row][0], parameters=1))
+            records.add(record(trial, validation_perplexity=trained, parameters=1))
         elif trial.part == "lengths":
-            records.add(record(trial, average=published.DECAY[row][1]))
+            found = (losses or {}).get(row, [math.log(trained)] + [math.log((19 * average - trained) / 18)] * 18)
+            finite = all(loss is not None for loss in found)
+            metrics = {"losses": found, "tokens": 1000, "train_length": 512, "average": average if finite else None}
+            records.add(record(trial, **metrics))
+
+
+def test_decay_claims(records, record):
+    options = Options(seeds=1)
+    decay_records(records, record, options)
     verdicts = [claim.verdict for claim in DECAY.conclude(options, records).claims]
     assert verdicts == ["holds"] * 5
+
+
+def test_extrapolation_is_judged_on_one_text(records, record):
+    """However hard the text of validation is."""
+    options = Options(seeds=1, methods=("0.99",))
+    for trial in DECAY.plan(options):
+        if not trial.part:
+            records.add(record(trial, validation_perplexity=20.0, parameters=1))
+        elif trial.part == "lengths":
+            metrics = {"losses": [math.log(25.0)] * 19, "tokens": 1000, "train_length": 512, "average": 25.0}
+            records.add(record(trial, **metrics))
+    claim = DECAY.conclude(options, records).claims[1]
+    assert claim.verdict == "holds"
+    assert claim.evidence == "on the test text: 25.000 at 512, 25.000 on average"
+
+
+def test_a_perplexity_that_is_no_number_is_a_blow_up(records, record):
+    options = Options(seeds=1)
+    decay_records(records, record, options, losses={"1": [3.0] * 10 + [None] * 9})
+    outcome = DECAY.conclude(options, records)
+    assert outcome.claims[0].verdict == "holds"
+    assert "diverged on average" in outcome.claims[0].evidence
+    assert outcome.figure is not None
+
+
+def test_a_seed_that_diverged_counts(records, record):
+    numbers = {"tnn": (3.6, None, 3.8), "transformer": (5.0, 5.1, 5.2)}
+    options = Options(methods=tuple(numbers))
+    for trial in ALM.plan(options):
+        if trial.row in numbers and not trial.part:
+            value = numbers[trial.row][trial.seed]
+            records.add(record(trial, **({"failed": "nan"} if value is None else {"test_perplexity": value})))
+    outcome = ALM.conclude(options, records)
+    assert any("3.700 ± 0.141 (1 of 3 diverged)" in row for row in outcome.tables[0].rows)
+    assert outcome.claims[1].verdict == "does not hold"  # the mean of its seeds is infinite
+    assert outcome.figure is not None
+    for trial in EXTRAPOLATION.plan(options):
+        if trial.part == "lengths":
+            value = numbers[trial.row][trial.seed]
+            losses = {"losses": [1.3] * 18 + [None], "tokens": 1000, "train_length": 512}
+            records.add(record(trial, **({"failed": "nan"} if value is None else losses)))
+    assert EXTRAPOLATION.conclude(options, records).figure is not None
+
+
+def test_a_claim_about_methods_that_are_missing_is_not_judged(records, record):
+    options = Options(methods=("0.99", "0.9"), seeds=1)
+    decay_records(records, record, options)
+    assert DECAY.conclude(options, records).claims[3].verdict == "not measured"
 
 
 def test_nothing_measured_is_said_so(records):

@@ -42,7 +42,12 @@ class Findings:
         }
 
     def accuracies(self, row: str, task: str) -> list[float]:
-        return self._all(row, task, "accuracy")
+        """A training that failed counts 0."""
+        found = [record.metrics for record in self.records[row][task]]
+        return [0.0 if "failed" in metrics else metrics["accuracy"] for metrics in found]
+
+    def failures(self, row: str, task: str) -> int:
+        return sum("failed" in record.metrics for record in self.records[row][task])
 
     def most_frequent_class(self, task: str) -> float | None:
         return next((value for row in self.records for value in self._all(row, task, "most_frequent_class")), None)
@@ -84,9 +89,9 @@ def accuracy_table(found: Findings) -> Table:
     for row in found.order:
         cells = [row]
         for task in found.tasks:
-            failed = any("failed" in record.metrics for record in found.records[row][task])
+            failed = found.failures(row, task)
             cells.append(_number(found.theirs.get(row, {}).get(task)))
-            cells.append(spread(found.accuracies(row, task), 1) or ("failed" if failed else ""))
+            cells.append(spread(found.accuracies(row, task), 1) + (f" ({failed} diverged)" if failed else ""))
         lines.append((*cells, _number(their_averages.get(row)), _number(our_averages.get(row), 1)))
     frequent = [cell for task in found.tasks for cell in ("", _number(found.most_frequent_class(task), 1))]
     lines.append(("(most frequent class)", *frequent, "", ""))

@@ -13,6 +13,7 @@ from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, O
 from tnn.experiments.reproduction.harness.judging import verdict_of
 from tnn.experiments.reproduction.harness.records import Records
 from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Trial
+from tnn.experiments.training import Diverged
 
 LENGTHS = {"mini": 128, "paper": 512}  # those of the pre-training
 BAND = 4  # diagonals to each side of the middle one
@@ -36,7 +37,7 @@ def _trial(of: Trial, length: int) -> Trial:
 def _work(place: Place, of: Trial, length: int) -> Metrics:
     try:
         model = load_model(trained(of, place))
-    except ArithmeticError as error:
+    except Diverged as error:
         return {"failed": str(error)}
     torch.manual_seed(of.seed)
     untrained = type(model)(model.config)

@@ -5,16 +5,16 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import exp
 from pathlib import Path
 
 from tnn.experiments import runs
 from tnn.experiments.evaluation import load_model
+from tnn.experiments.perplexity import from_loss
 from tnn.experiments.recipe import GlueRecipe, ModelSection, Recipe
 from tnn.experiments.reproduction import published
 from tnn.experiments.reproduction.harness.trainings import Search, Setup, search_trials, training_trial
 from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Scale, Trial
-from tnn.experiments.training import SCORES, train
+from tnn.experiments.training import SCORES, Diverged, train
 from tnn.layers import count_parameters
 
 METHODS = tuple(published.GLUE)
@@ -105,7 +105,7 @@ def _share(options: Options) -> float:
 def _measure(folder: Path, recipe: Recipe) -> Metrics:
     """The parameters are in the paper's way of counting."""
     return {
-        "validation_perplexity": exp(runs.load_measured(folder)["eval_loss"]),
+        "validation_perplexity": from_loss(runs.load_measured(folder)["eval_loss"]),
         "parameters": sum(count_parameters(load_model(folder))),
     }
 
@@ -121,7 +121,7 @@ def tuning_trial(of: Trial, task: str, options: Options) -> Trial:
     def work(place: Place) -> Metrics:
         try:
             base = trained(of, place)
-        except ArithmeticError as error:
+        except Diverged as error:
             return {"score": 0.0, "failed": str(error)}  # 0, as in the paper's averages
         return _tune(recipe, base, place.data, trial.folder(place))
 
@@ -144,7 +144,7 @@ def trained(of: Trial, place: Place) -> Path:
     """The folder of a pre-trained model; it is trained again if it was measured before, and is gone."""
     record = place.records.find(of)
     if record is not None and "failed" in record.metrics:
-        raise ArithmeticError(f"the pre-training failed: {record.metrics['failed']}")
+        raise Diverged(f"the pre-training failed: {record.metrics['failed']}")
     if not runs.is_finished(of.folder(place)):
         of.work(place)
     return of.folder(place)

@@ -78,7 +78,7 @@ def _accuracies(options: Options, records: Records) -> tuple[tuple[str, ...], di
     found: dict[str, dict[str, float]] = {}
     trials = _arena(options)
     for part in dict.fromkeys(trial.part for trial in trials):
-        scores = means(collect([trial for trial in trials if trial.part == part], records, "accuracy"))
+        scores = means(collect([trial for trial in trials if trial.part == part], records, "accuracy", diverged=0.0))
         for row, score in scores.items():
             found.setdefault(row, {})[part] = score
     tasks = tuple(found.get("tnn", {}))

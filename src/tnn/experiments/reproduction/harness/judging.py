@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from math import isfinite
 from statistics import mean, stdev
 
 from tnn.experiments.perplexity import show
@@ -12,14 +13,29 @@ from tnn.experiments.reproduction.harness.trial import Trial
 Values = Mapping[str, Sequence[float]]  # of each row, over its seeds
 
 
-def collect(trials: Iterable[Trial], records: Records, metric: str) -> dict[str, list[float]]:
-    """The metric of each row, over the seeds that have been run; rows without a number are left out."""
-    found: dict[str, list[float]] = {}
-    for trial in {trial.key: trial for trial in trials}.values():  # each once
-        record = records.find(trial)
-        value = None if record is None else record.metrics.get(metric)
+def collect(
+    trials: Iterable[Trial], records: Records, metric: str, *, diverged: float | None = None
+) -> dict[str, list[float]]:
+    """The metric of each row, over the seeds that have been run; rows without a number are left out.
+
+    A training that failed has no number, and a number that was not finite is null: `diverged` takes their place.
+    """
+    return {row: list(found.values()) for row, found in by_seed(trials, records, metric, diverged=diverged).items()}
+
+
+def by_seed(
+    trials: Iterable[Trial], records: Records, metric: str, *, diverged: float | None = None
+) -> dict[str, dict[int, float]]:
+    """The same, with the seeds."""
+    found: dict[str, dict[int, float]] = {}
+    for trial in trials:
+        if (record := records.find(trial)) is None:
+            continue
+        value = record.metrics.get(metric)
+        if value is None and ("failed" in record.metrics or metric in record.metrics):
+            value = diverged
         if value is not None:
-            found.setdefault(trial.row, []).append(value)
+            found.setdefault(trial.row, {})[trial.seed] = value
     return found
 
 
@@ -28,16 +44,21 @@ def means(values: Values) -> dict[str, float]:
 
 
 def spread(values: Sequence[float] | None, digits: int = 2) -> str:
-    """The mean, and the standard deviation over seeds.
+    """The mean, and the standard deviation over seeds; those that diverged are counted.
 
     >>> from tnn.experiments.reproduction.harness.judging import spread
     >>> spread([3.70, 3.72, 3.74]), spread([24.6]), spread(None)
     ('3.72 ± 0.02', '24.60', '')
+    >>> spread([3.70, 3.72, float("inf")]), spread([float("nan")])
+    ('3.71 ± 0.01 (1 of 3 diverged)', 'diverged')
     """
     if not values:
         return ""
-    deviation = f" ± {show(stdev(values), digits)}" if len(values) > 1 else ""
-    return show(mean(values), digits) + deviation
+    finite = [value for value in values if isfinite(value)]
+    if not finite:
+        return "diverged"
+    text = show(mean(finite), digits) + (f" ± {show(stdev(finite), digits)}" if len(finite) > 1 else "")
+    return text if len(finite) == len(values) else f"{text} ({len(values) - len(finite)} of {len(values)} diverged)"
 
 
 def ranks(values: Mapping[str, float], *, high: bool = False) -> dict[str, int]:
@@ -51,8 +72,8 @@ def ranks(values: Mapping[str, float], *, high: bool = False) -> dict[str, int]:
     return {row: number for number, row in enumerate(ordered, start=1)}
 
 
-def order_agreement(theirs: Mapping[str, float], ours: Mapping[str, float], *, opposite: bool = False) -> str:
-    """How many pairs of rows stand in the same order; `opposite`: where theirs is best when low, ours is when high.
+def order_agreement(theirs: Mapping[str, float], ours: Mapping[str, float]) -> str:
+    """How many pairs of rows stand in the same order.
 
     >>> from tnn.experiments.reproduction.harness.judging import order_agreement
     >>> order_agreement({"tnn": 24.67, "transformer": 24.78, "s4": 39.66}, {"tnn": 3.7, "transformer": 3.6, "s4": 4.2})
@@ -61,21 +82,36 @@ def order_agreement(theirs: Mapping[str, float], ours: Mapping[str, float], *, o
     pairs = list(combinations([row for row in theirs if row in ours], 2))
     if not pairs:
         return "there are no two rows to compare with the paper's order"
-    sign = -1 if opposite else 1
-    same = sum((theirs[a] - theirs[b]) * (ours[a] - ours[b]) * sign > 0 for a, b in pairs)
+    same = sum((theirs[a] - theirs[b]) * (ours[a] - ours[b]) > 0 for a, b in pairs)
     return f"{same} of {len(pairs)} pairs of rows are in the order of the paper ({same / len(pairs):.0%})"
 
 
+def ahead(values: Values, best: str, others: Iterable[str]) -> list[bool | None]:
+    """Whether `best` is below each of the others: in all seeds, and on average. For `verdict_of`.
+
+    >>> from tnn.experiments.reproduction.harness.judging import ahead
+    >>> ahead({"tnn": [3.6, 3.8], "s4": [4.0], "gss": [3.75]}, "tnn", ["s4", "gss", "dss"])
+    [True, True, False, True, None]
+    """
+    conditions: list[bool | None] = []
+    for other in others:
+        if best in values and other in values:
+            conditions += [max(values[best]) < min(values[other]), mean(values[best]) < mean(values[other])]
+        else:
+            conditions.append(None)
+    return conditions
+
+
 def verdict_of(conditions: Iterable[bool | None]) -> Verdict:
-    """Of a claim that has parts; None is a part that was not measured.
+    """Of a claim that has parts; None is a part that was not measured, and could change the verdict.
 
     >>> from tnn.experiments.reproduction.harness.judging import verdict_of
-    >>> verdict_of([True, False]), verdict_of([None])
-    ('holds in part', 'not measured')
+    >>> verdict_of([True, True]), verdict_of([True, False, None]), verdict_of([True, None])
+    ('holds', 'holds in part', 'not measured')
     """
-    found = [condition for condition in conditions if condition is not None]
-    if not found:
+    found = set(conditions)
+    if {True, False} <= found:
+        return "holds in part"
+    if None in found or not found:
         return "not measured"
-    if all(found):
-        return "holds"
-    return "holds in part" if any(found) else "does not hold"
+    return "holds" if True in found else "does not hold"

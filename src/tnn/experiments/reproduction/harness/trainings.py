@@ -12,7 +12,7 @@ from typing import Any
 from tnn.experiments import runs
 from tnn.experiments.recipe import Recipe, load_recipe, parse_recipe
 from tnn.experiments.reproduction.harness.trial import Metrics, Place, Trial
-from tnn.experiments.training import train
+from tnn.experiments.training import Diverged, train
 from tnn.models import load_preset
 
 NAMES = ("id2label", "label2id")  # of a configuration: nothing depends on them
@@ -108,7 +108,7 @@ def _trial(
         if searches:
             try:
                 chosen = _with_rate(chosen, best_rate(searches, place))
-            except ArithmeticError as error:
+            except Diverged as error:
                 return {"failed": str(error)}
         metrics = train_once(chosen, trial.folder(place), measure)
         if not keep:
@@ -125,7 +125,7 @@ def train_once(recipe: Recipe, folder: Path, measure: Measure) -> Metrics:
     rate, begun = recipe.training.learning_rate, perf_counter()
     try:
         measured = train(recipe, folder, resume=(folder / runs.RECIPE).is_file(), say=lambda text: None)
-    except ArithmeticError as error:
+    except Diverged as error:
         return {"learning_rate": rate, "failed": str(error).split(";")[0]}
     steps = 0 if finished or recipe.training.steps is None else recipe.training.steps - done  # just now
     speed = {"seconds_per_step": (perf_counter() - begun) / steps} if steps > 0 else {}
@@ -144,7 +144,7 @@ def best_rate(searches: Sequence[Trial], place: Place) -> float:
         if loss is not None:
             found[record.metrics["learning_rate"]] = loss
     if not found:
-        raise ArithmeticError(f"{searches[0].row}: no learning rate that was tried gave a number")
+        raise Diverged(f"{searches[0].row}: no learning rate that was tried gave a number")
     return min(found, key=lambda rate: found[rate])
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import inf, isfinite
 from statistics import mean
 from typing import TYPE_CHECKING
 
@@ -10,15 +11,24 @@ from tnn.experiments.figures import COLORS, new_figure, tidy
 from tnn.experiments.perplexity import show
 from tnn.experiments.reproduction import published
 from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
-from tnn.experiments.reproduction.harness.judging import collect, means, order_agreement, spread, verdict_of
+from tnn.experiments.reproduction.harness.judging import ahead, collect, means, order_agreement, spread, verdict_of
 from tnn.experiments.reproduction.harness.records import Records
 from tnn.experiments.reproduction.harness.trial import Options, Scale, Trial
-from tnn.experiments.reproduction.language.trials import lengths_trial, search_of, variant_trials
+from tnn.experiments.reproduction.language.trials import extrapolation_of, lengths_trial, search_of, variant_trials
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Values = dict[str, list[float]]
+Values = dict[str, list[float]]  # of each row, over its seeds
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was measured; a training that failed counts as infinite."""
+
+    perplexities: Values  # on validation, in blocks of the length of training
+    trained: Values  # the same on the text of extrapolation
+    averages: Values  # over all lengths of extrapolation
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,7 @@ class Ablation:
     about: str
     variants: Mapping[Scale, Mapping[str, tuple[str, ...]]]
     published: Mapping[str, float]  # perplexity on validation
-    claims: Callable[[Values, Values], tuple[Claim, ...]]  # from perplexity on validation, and averages over lengths
+    claims: Callable[[Found], tuple[Claim, ...]]
     notes: tuple[str, ...] = ()
     averages: Mapping[str, float] | None = None  # published, over the lengths of extrapolation
 
@@ -60,24 +70,31 @@ def _plan(ablation: Ablation, options: Options) -> list[Trial]:
 def _conclude(ablation: Ablation, options: Options, records: Records) -> Outcome:
     trials = _trials(ablation, options)
     own = next(row for row, changes in ablation.variants[options.scale].items() if not changes)
-    named = partial(_named, own=own)
-    perplexities = named(collect(trials, records, "validation_perplexity"))
-    averages = named(collect(_lengths(ablation, trials, options), records, "average"))
-    parameters = means(named(collect(trials, records, "parameters")))
-    ours = means(perplexities)
+    found = _find(trials, _lengths(ablation, trials, options), own, records)
+    parameters = means(_named(collect(trials, records, "parameters"), own))
     head = ["variant", "published", "ours"]
     head += ["published average over lengths", "our average"] if ablation.averages else []
     rows = [(*head, "parameters")]
     for row in options.methods or tuple(ablation.variants[options.scale]):
         cells = [row, show(ablation.published[row], 2) if row in ablation.published else ""]
-        cells.append(spread(perplexities.get(row), 3))
+        cells.append(spread(found.perplexities.get(row), 3))
         if ablation.averages:
-            cells += [show(ablation.averages[row], 2), spread(averages.get(row), 3)]
+            cells += [show(ablation.averages[row], 2), spread(found.averages.get(row), 3)]
         rows.append((*cells, f"{parameters[row]:,.0f}" if row in parameters else ""))
-    notes = (f"Order: {order_agreement(ablation.published, ours)}.", *ablation.notes)
+    notes = (f"Order: {order_agreement(ablation.published, means(found.perplexities))}.", *ablation.notes)
     table = Table("Perplexity per token on validation, lower is better", tuple(rows))
-    figure = _draw(perplexities, averages) if perplexities else None
-    return Outcome((table,), figure, ablation.claims(perplexities, averages), notes)
+    figure = _draw(found.perplexities, found.averages) if found.perplexities else None
+    return Outcome((table,), figure, ablation.claims(found), notes)
+
+
+def _find(trials: list[Trial], lengths: list[Trial], own: str, records: Records) -> Found:
+    perplexities = collect(trials, records, "validation_perplexity", diverged=inf)
+    trained: Values = {}
+    for trial in lengths:
+        if (record := records.find(trial)) and "failed" not in record.metrics:
+            trained.setdefault(trial.row, []).append(extrapolation_of(record).perplexities[0].per_token)
+    averages = collect(lengths, records, "average", diverged=inf)
+    return Found(*(_named(values, own) for values in (perplexities, trained, averages)))
 
 
 def _named(values: Values, own: str) -> Values:
@@ -90,29 +107,27 @@ def _draw(perplexities: Values, averages: Values) -> "Figure":
     if averages:
         panels["perplexity averaged over 512 to 14,336"] = averages
     figure = new_figure(height=1.2 + 0.35 * len(perplexities))
-    for axes, (title, values) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+    for axes, (title, several) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        values = {row: [value for value in found if isfinite(value)] for row, found in several.items()}
+        values = {row: found for row, found in values.items() if found}
         for place, row in enumerate(reversed(list(values))):
             axes.plot(values[row], [place] * len(values[row]), "o", color=COLORS[0], alpha=0.6, markersize=5)
             axes.plot(mean(values[row]), place, "|", color=COLORS[1], markersize=16, markeredgewidth=2)
         axes.set_yticks(range(len(values)), list(reversed(list(values))))
-        if max(map(max, values.values())) > 3 * min(map(min, values.values())):
+        if values and max(map(max, values.values())) > 3 * min(map(min, values.values())):
             axes.set_xscale("log")
         tidy(axes, title)
     return figure
 
 
-def _worse(text: str, best: str, others: tuple[str, ...], values: Values) -> Claim:
+def _better(text: str, best: str, others: tuple[str, ...], values: Values) -> Claim:
     """That one is better than each of the others: all its seeds than all of theirs, or in part if its mean is."""
-    if best not in values:
-        return Claim(text, "not measured", f"{best} has not been measured")
-    conditions: list[bool | None] = []
-    for other in others:
-        if other not in values:
-            conditions.append(None)
-            continue
-        conditions += [max(values[best]) < min(values[other]), mean(values[best]) < mean(values[other])]
-    found = [row for row in (best, *others) if row in values]
-    return Claim(text, verdict_of(conditions), "; ".join(f"{row} {spread(values[row], 3)}" for row in found))
+    return Claim(text, verdict_of(ahead(values, best, others)), _numbers((best, *others), values))
+
+
+def _numbers(rows: tuple[str, ...], values: Values) -> str:
+    found = [f"{row} {spread(values[row], 3)}" if row in values else f"{row} not measured" for row in rows]
+    return "; ".join(found)
 
 
 STRUCTURE = Ablation(
@@ -135,9 +150,9 @@ STRUCTURE = Ablation(
         },
     },
     published.STRUCTURE,
-    lambda values, _: (
-        _worse("GTU and GLU together are better than GTU alone.", "gtu+glu", ("gtu",), values),
-        _worse("And better than attention and GLU.", "gtu+glu", ("attention+glu",), values),
+    lambda found: (
+        _better("GTU and GLU together are better than GTU alone.", "gtu+glu", ("gtu",), found.perplexities),
+        _better("And better than attention and GLU.", "gtu+glu", ("attention+glu",), found.perplexities),
     ),
     ("The attention of this table has one head and no encoding of positions, as the paper's has.",),
 ).to_experiment()
@@ -158,7 +173,9 @@ RPE_INPUT = Ablation(
         },
     },
     published.RPE_INPUT,
-    lambda values, _: (_worse("The integer lag is the best input.", "integer", ("normalized", "sincos"), values),),
+    lambda found: (
+        _better("The integer lag is the best input.", "integer", ("normalized", "sincos"), found.perplexities),
+    ),
     (
         "The paper's code has no decay in the two variants, and 0.99 in its own model. "
         "At mini scale all three have 0.99, so that one thing alone differs.",
@@ -182,11 +199,17 @@ RPE = Ablation(
         "paper": {
             "rpe": (),
             "free": ("model.coefficients=free", "model.max_lags=512", "model.num_hidden_layers=5"),
+            "free, as deep": ("model.coefficients=free", "model.max_lags=512"),
         },
     },
     published.RPE,
-    lambda values, _: (
-        _worse("Coefficients from the encoder are better than free ones.", "rpe", ("free", "free, as deep"), values),
+    lambda found: (
+        _better(
+            "Coefficients from the encoder are better than free ones.",
+            "rpe",
+            ("free", "free, as deep"),
+            found.perplexities,
+        ),
     ),
     (
         "Free coefficients take many parameters: the matched model is shallower. "
@@ -208,19 +231,22 @@ DECAY = Ablation(
     "Rates of decay: perplexity at the length of training, and over the lengths of extrapolation.",
     {"mini": DECAYS, "paper": DECAYS},
     {row: numbers[0] for row, numbers in published.DECAY.items()},
-    lambda values, averages: _decay_claims(values, averages),
+    lambda found: _decay_claims(found),
     averages={row: numbers[1] for row, numbers in published.DECAY.items()},
 ).to_experiment()
 
 
-def _decay_claims(values: Values, averages: Values) -> tuple[Claim, ...]:
+def _decay_claims(found: Found) -> tuple[Claim, ...]:
     def ratio(row: str) -> float | None:
-        return mean(averages[row]) / mean(values[row]) if row in averages and row in values else None
+        """On the same text: the table has the perplexity at 512 on that of validation, as the paper's has."""
+        if row not in found.averages or row not in found.trained:
+            return None
+        return mean(found.averages[row]) / mean(found.trained[row])
 
     def text(row: str) -> str:
-        if row not in values or row not in averages:
+        if row not in found.averages or row not in found.trained:
             return f"{row} has not been measured"
-        return f"{row}: {spread(values[row], 3)} at 512, {spread(averages[row], 3)} on average"
+        return f"on the test text: {spread(found.trained[row], 3)} at 512, {spread(found.averages[row], 3)} on average"
 
     none, ours = ratio("1"), ratio("0.99")
     return (
@@ -234,7 +260,16 @@ def _decay_claims(values: Values, averages: Values) -> tuple[Claim, ...]:
             verdict_of([None if ours is None else ours <= 1.02]),
             text("0.99"),
         ),
-        _worse("0.99 is better than 0.95, and that than 0.9, at 512.", "0.99", ("0.95", "0.9"), values),
-        _worse("On average over the lengths 0.99 is the best.", "0.99", ("0.9", "0.95", "0.999", "learned"), averages),
-        _worse("A learned decay is worse than 0.99 at 512.", "0.99", ("learned",), values),
+        Claim(
+            "0.99 is better than 0.95, and that than 0.9, at 512.",
+            verdict_of([*ahead(found.perplexities, "0.99", ["0.95"]), *ahead(found.perplexities, "0.95", ["0.9"])]),
+            _numbers(("0.99", "0.95", "0.9"), found.perplexities),
+        ),
+        _better(
+            "On average over the lengths 0.99 is the best.",
+            "0.99",
+            ("0.9", "0.95", "0.999", "1", "learned"),
+            found.averages,
+        ),
+        _better("A learned decay is worse than 0.99 at 512.", "0.99", ("learned",), found.perplexities),
     )

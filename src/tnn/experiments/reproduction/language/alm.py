@@ -1,11 +1,20 @@
 """Autoregressive language modelling: every method on the same text, with the same search and the same updates."""
 
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from tnn.experiments.figures import COLORS, INK, new_figure, tidy
 from tnn.experiments.reproduction import published
 from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
-from tnn.experiments.reproduction.harness.judging import collect, means, order_agreement, ranks, spread, verdict_of
+from tnn.experiments.reproduction.harness.judging import (
+    ahead,
+    collect,
+    means,
+    order_agreement,
+    ranks,
+    spread,
+    verdict_of,
+)
 from tnn.experiments.reproduction.harness.records import Records
 from tnn.experiments.reproduction.harness.trial import Options, Trial
 from tnn.experiments.reproduction.language.counts import about_counts, count_trials
@@ -32,8 +41,8 @@ def _plan(options: Options) -> list[Trial]:
 
 def _conclude(options: Options, records: Records) -> Outcome:
     trials = [trial for row in _rows(options) for trial in method_trials(row, options)]
-    test = collect(trials, records, "test_perplexity")
-    validation = collect(trials, records, "validation_perplexity")
+    test = collect(trials, records, "test_perplexity", diverged=inf)
+    validation = collect(trials, records, "validation_perplexity", diverged=inf)
     theirs = {row: numbers[1] for row, numbers in published.ALM.items() if numbers[1] is not None}
     ours = means(test)
     their_ranks, our_ranks = ranks(theirs), ranks({row: value for row, value in ours.items() if row in theirs})
@@ -47,7 +56,7 @@ def _conclude(options: Options, records: Records) -> Outcome:
                 row,
                 *("" if number is None else f"{number:.2f}" for number in known[:2]),
                 spread(validation.get(row), 3),
-                spread(test.get(row), 3) or _failure(trials, records, row),
+                spread(test.get(row), 3),
                 *(str(found.get(row, "")) for found in (their_ranks, our_ranks)),
                 f"{parameters[row]:,.0f}" if row in parameters else "",
                 f"{rates[row]:g}" if row in rates else "",
@@ -58,11 +67,6 @@ def _conclude(options: Options, records: Records) -> Outcome:
     table = Table("Perplexity per token, lower is better", tuple(rows))
     figure = _draw(theirs, test) if ours else None
     return Outcome((table,), figure, _claims(theirs, test), notes)
-
-
-def _failure(trials: list[Trial], records: Records, row: str) -> str:
-    found = [records.find(trial) for trial in trials if trial.row == row]
-    return "failed" if any(record and "failed" in record.metrics for record in found) else ""
 
 
 def _about_rates(options: Options, rates: dict[str, float]) -> list[str]:
@@ -98,16 +102,11 @@ def _among_the_best(theirs: dict[str, float], ours: dict[str, float]) -> Claim:
 
 
 def _ahead_of(text: str, others: tuple[str, ...], test: dict[str, list[float]]) -> Claim:
-    ours = means(test)
-    found = [other for other in others if other in ours]
-    if "tnn" not in ours or not found:
-        return Claim(text, "not measured", "it takes TNN and another")
-    verdict = verdict_of(ours["tnn"] < ours[other] for other in found)
-    missing = [other for other in others if other not in ours]
-    numbers = [f"{row} {spread(test[row], 3)}" for row in ("tnn", *found)] + [f"{row} not measured" for row in missing]
-    ahead = [other for other in found if ours[other] <= ours["tnn"]]
-    ranges = [f"{row} {min(test[row]):.3f} to {max(test[row]):.3f}" for row in ("tnn", *ahead)]
-    return Claim(text, verdict, "; ".join(numbers), f"over their seeds, {', '.join(ranges)}.")
+    rows = ("tnn", *others)
+    numbers = [f"{row} {spread(test[row], 3)}" if row in test else f"{row} not measured" for row in rows]
+    ranges = [f"{row} {min(test[row]):.3f} to {max(test[row]):.3f}" for row in rows if len(test.get(row, ())) > 1]
+    checked = f"over their seeds, {', '.join(ranges)}." if ranges else ""
+    return Claim(text, verdict_of(ahead(test, "tnn", others)), "; ".join(numbers), checked)
 
 
 def _draw(theirs: dict[str, float], test: dict[str, list[float]]) -> "Figure":
@@ -116,7 +115,7 @@ def _draw(theirs: dict[str, float], test: dict[str, list[float]]) -> "Figure":
     axes = figure.subplots()
     style: dict[str, Any] = {"fontsize": 8, "color": INK, "xytext": (5, 3), "textcoords": "offset points"}
     ours = means(test)
-    for row in [row for row in theirs if row in ours]:
+    for row in [row for row in theirs if isfinite(ours.get(row, inf))]:
         color = COLORS[1] if row == "tnn" else COLORS[0]
         axes.plot([theirs[row]] * len(test[row]), test[row], "o", color=color, markersize=5, alpha=0.8)
         axes.annotate(row, (theirs[row], ours[row]), **style)

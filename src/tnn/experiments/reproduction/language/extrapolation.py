@@ -76,8 +76,9 @@ def _published(row: str) -> list[float]:
 
 
 def _runs(row: str, options: Options, records: Records) -> list[Extrapolation]:
-    trials = [lengths_trial(trial, options) for trial in method_trials(row, options)]
-    return [extrapolation_of(record) for trial in trials if (record := records.find(trial)) is not None]
+    """Of the seeds whose training did not fail."""
+    found = [records.find(lengths_trial(trial, options)) for trial in method_trials(row, options)]
+    return [extrapolation_of(record) for record in found if record is not None and "failed" not in record.metrics]
 
 
 def _in_the_middle(several: list[Extrapolation]) -> Extrapolation:

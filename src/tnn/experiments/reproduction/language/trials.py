@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
-from math import exp
+from math import inf
 from pathlib import Path
 
 from tnn.experiments import runs
 from tnn.experiments.evaluation import load_model, load_text
 from tnn.experiments.extrapolation import LENGTHS, Extrapolation, extrapolate
-from tnn.experiments.perplexity import Perplexity, block_perplexity
+from tnn.experiments.perplexity import Perplexity, block_perplexity, from_loss
 from tnn.experiments.recipe import Recipe
 from tnn.experiments.reproduction.harness.records import Record
 from tnn.experiments.reproduction.harness.trainings import Search, Setup, search_trials, training_trial
@@ -118,7 +118,7 @@ def _measure(folder: Path, recipe: Recipe, test_tokens: int | None) -> Metrics:
     text = load_text(folder, model, None, "test")
     found = block_perplexity(model, text.tokens, text.length, text.tokenizer.eos_token_id, max_tokens=test_tokens)
     return {
-        "validation_perplexity": exp(runs.load_measured(folder)["eval_loss"]),
+        "validation_perplexity": from_loss(runs.load_measured(folder)["eval_loss"]),
         "test_loss": found.loss,
         "test_perplexity": found.per_token,
         "test_tokens": found.tokens,
@@ -152,8 +152,8 @@ def _lengths(place: Place, of: Trial, tokens: int | None) -> Metrics:
 
 
 def extrapolation_of(record: Record) -> Extrapolation:
-    """As it was measured; a loss that was no number is one no more."""
+    """As it was measured; a loss that was no number counts as infinite."""
     found, lengths = record.metrics, record.settings["lengths"]
-    losses = [float("nan") if loss is None else loss for loss in found["losses"]]
+    losses = [inf if loss is None else loss for loss in found["losses"]]
     perplexities = [Perplexity(n, loss, found["tokens"]) for n, loss in zip(lengths, losses, strict=True)]
     return Extrapolation(found["train_length"], tuple(perplexities))
