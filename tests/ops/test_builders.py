@@ -68,6 +68,13 @@ def test_state_space_is_differentiable_and_takes_one_system():
     assert torch.autograd.gradcheck(lambda *system: from_state_space(*system, 7), (A, B, C))
 
 
+def test_autocast_does_not_lower_the_precision_of_a_state_space():
+    A, B, C = random_stable_system(d=2, h=3)
+    expected = from_state_space(A, B, C, 50)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(from_state_space(A, B, C, 50), expected)
+
+
 def test_alibi_is_a_decayed_toeplitz_matrix_inside_the_softmax():
     """exp(s_ij + m |i-j|) = exp(s_ij) * lambda^|i-j| with lambda = exp(m)."""
     n, heads = 9, 8

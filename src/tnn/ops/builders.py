@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tnn._checks import check_float, check_positive
-from tnn._precision import compute_dtype
+from tnn._precision import compute_dtype, no_autocast
 
 
 def from_conv1d(weight: Tensor, *, causal: bool = False) -> Tensor:
@@ -67,8 +67,9 @@ def from_state_space(A: Tensor, B: Tensor, C: Tensor, length: int) -> Tensor:
     A, B, C = (m.to(compute_dtype(A, B, C)) for m in (A, B, C))
     # Columns A^i B by doubling: [B, AB, ..., A^{m-1}B] and A^m give the next m columns at once.
     columns, power = B, A  # (..., h, m), A^m
-    while columns.shape[-1] < length:
-        columns = torch.cat([columns, power @ columns], dim=-1)[..., :length]
-        if columns.shape[-1] < length:
-            power = power @ power
-    return (C @ columns).reshape(-1, length).T
+    with no_autocast(A.device):
+        while columns.shape[-1] < length:
+            columns = torch.cat([columns, power @ columns], dim=-1)[..., :length]
+            if columns.shape[-1] < length:
+                power = power @ power
+        return (C @ columns).reshape(-1, length).T
