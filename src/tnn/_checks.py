@@ -15,11 +15,11 @@ def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}")
 
 
-def check_positive(name: str, value: int) -> None:
+def check_positive(name: str, value: int, at_least: int = 1) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral | torch.SymInt):
         raise TypeError(f"{name} must be an integer; got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1; got {value}")
+    if value < at_least:
+        raise ValueError(f"{name} must be at least {at_least}; got {value}")
 
 
 def check_fraction(name: str, value: float) -> None:

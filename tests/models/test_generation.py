@@ -285,6 +285,8 @@ def test_conversions_that_cannot_be_are_refused(model_of):
         model.to_state_space(tolerance=-1)
     with pytest.raises(ValueError, match="layer 0: the best of up to 2 states leaves a residual of"):
         model.to_state_space(tolerance=1e-6, max_states=2)
+    with pytest.raises(ValueError, match="max_states must be at least 2; got 1"):
+        model.to_state_space(max_states=1)
     with pytest.raises(ValueError, match="decay must be below 1"):
         model_of("decay 1").to_state_space()
     with pytest.raises(ValueError, match="method must be one of 'poles', 'dft'; got 'pade'"):

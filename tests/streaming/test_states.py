@@ -197,6 +197,14 @@ def test_padding_cannot_be_taken_back():
         state.crop(1)
 
 
+def test_nothing_can_be_taken_back_at_any_time():
+    state = History(operator_of("decay 0.9"))
+    state.crop(0)
+    state(torch.randn(1, 3, D))
+    state.crop(0)
+    assert state.seen == 3
+
+
 def test_what_cannot_be_taken_back_is_refused():
     state = History(operator_of("decay 0.9"))
     state(torch.randn(1, 2000, D))
@@ -204,6 +212,9 @@ def test_what_cannot_be_taken_back_is_refused():
         state.crop(SPARE + 1)
     with pytest.raises(ValueError, match="only 2000 have been seen"):
         state.crop(2001)
+    with pytest.raises(ValueError, match="count must be 0 or more; got -3"):
+        state.crop(-3)
+    assert state.seen == 2000
     with pytest.raises(ValueError, match="cannot take tokens back"):
         Recurrence(operator_of("poles")).crop(1)
 
@@ -224,16 +235,73 @@ def test_other_batches_and_operators_are_refused(kernel):
         Recurrence(ToeplitzOperator(D, causal=True))
 
 
+@pytest.mark.parametrize("kernel", ["decay 0.9", "poles"])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.long])
+def test_a_mask_can_be_a_tensor(kernel, dtype):
+    operator = operator_of(kernel)
+    x, mask = torch.randn(2, 12, D), torch.ones(2, 12, dtype=torch.bool)
+    mask[0, :5] = False
+    x[0, 2] = torch.nan
+    state, other = new_state(operator), new_state(operator)
+    y, expected = state(x, mask.to(dtype)), other(x, Sequences(mask))
+    assert torch.equal(y[mask], expected[mask])
+    assert torch.equal(state(x[:, 5:6]), other(x[:, 5:6]))
+
+
+BAD_PARTS = [
+    (torch.randn(3, D), None, ValueError, r"x must have shape \(batch, length, channels\); got \(3, 6\)"),
+    (torch.randn(1, 2, 3, D), None, ValueError, r"x must have shape \(batch, length, channels\); got \(1, 2, 3, 6\)"),
+    (torch.randn(2, 3, D + 1), None, ValueError, r"x must have 6 channels .* got shape \(2, 3, 7\)"),
+    (torch.randn(2, 0, D), None, ValueError, "x must hold at least one position"),
+    (torch.ones(2, 3, D, dtype=torch.long), None, TypeError, "x must be float64, .* got torch.int64"),
+    (torch.randn(2, 3, D), torch.ones(2, 4), ValueError, r"mask must have shape \(2, 3\), .* got \(2, 4\)"),
+    (torch.randn(2, 3, D), [True], TypeError, "mask must be a torch.Tensor; got list"),
+    (torch.randn(2, 3, D), Sequences(torch.tensor([[1, 1, 2]] * 2)), ValueError, "got packed documents"),
+]
+
+
+@pytest.mark.parametrize("kernel", ["decay 0.9", "poles"])
+@pytest.mark.parametrize(("x", "mask", "error", "message"), BAD_PARTS)
+def test_bad_parts_are_named_and_leave_no_trace(kernel, x, mask, error, message):
+    state = new_state(operator_of(kernel))
+    for _ in range(2):
+        with pytest.raises(error, match=message):
+            state(x, mask)
+        state(torch.randn(2, 1, D))
+    assert state.seen == 2
+
+
 @kernels
 def test_gradients_flow_through_the_state(kernel):
     operator = operator_of(kernel)
     with torch.enable_grad():
         x = torch.randn(1, 40, D, requires_grad=True)
         state = new_state(operator)
-        y = torch.cat([state(x[:, :20]), state(x[:, 20:21]), state(x[:, 21:])], 1)
-        (found,) = torch.autograd.grad(y.square().sum(), x)
-        (expected,) = torch.autograd.grad(operator(x).square().sum(), x)
-    close(found, expected, 1e-3)
+        y = torch.cat([state(x[:, :20]), state(x[:, 20:21]), state(x[:, 21:22]), state(x[:, 22:])], 1)
+        wanted = [x, *operator.parameters()]
+        found = torch.autograd.grad(y.square().sum(), wanted)
+        expected = torch.autograd.grad(operator(x).square().sum(), wanted)
+    for one, other in zip(found, expected, strict=True):
+        close(one, other, 1e-3)
+
+
+@kernels
+@pytest.mark.parametrize("without_gradients", [torch.no_grad, torch.inference_mode])
+def test_parameters_get_gradients_after_a_prefix_without_any(kernel, without_gradients):
+    operator = operator_of(kernel)
+    x = torch.randn(1, 24, D)
+    state = new_state(operator)
+    with without_gradients():
+        for part in x[:, :20].split([17, 1, 1, 1], 1):
+            state(part)
+    # All but the poles, whose powers a state of constant size has already taken.
+    wanted = [parameter for name, parameter in operator.named_parameters() if name != "poles.poles"]
+    with torch.enable_grad():
+        expected = torch.autograd.grad(operator(x)[:, 20].square().sum(), wanted)
+        for goes_on in (copy.deepcopy(state), state):  # the second needs nothing of the graph of the first
+            found = torch.autograd.grad(goes_on(x[:, 20:21]).square().sum(), wanted)
+            for one, other in zip(found, expected, strict=True):
+                close(one, other, 1e-3)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -302,7 +370,7 @@ def test_what_does_not_compress_is_told_by_the_residual():
     assert realize(noise, 0.99, torch.zeros(4), tolerance=1e-3, max_states=16).residual > 0.1
 
 
-@pytest.mark.parametrize("lags", [1, 2, 10, 16, 17, 19, 40])
+@pytest.mark.parametrize("lags", [1, 2, 10, 16, 17, 19, 20, 21, 22, 40])
 def test_short_kernels(lags):
     kernel = torch.randn(lags, 3, dtype=torch.float64) * 0.8 ** torch.arange(lags)[:, None]
     found = realize(kernel, 0.8, torch.zeros(3), tolerance=1e-3, max_states=40)
@@ -310,6 +378,58 @@ def test_short_kernels(lags):
         assert found.residual < 1e-6
         close(found.kernel(lags), kernel.float(), 1e-6)
         assert found.kernel(lags + 50)[lags:].abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
+def test_realizations_are_stored_in_float32_whatever_the_default(default):
+    kernel = decayed(0.9, lags=100)
+
+    def found():
+        return realize(kernel, 0.9, torch.zeros(8).double(), tolerance=1e-3, max_states=32), realize_by_dft(kernel)
+
+    expected = found()
+    torch.set_default_dtype(default)
+    try:
+        again = found()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for one, other in zip(again, expected, strict=True):
+        assert torch.equal(one.kernel.weights, other.kernel.weights)
+        assert torch.equal(one.error, other.error)
+
+
+GOOD = {"kernel": torch.ones(30, 3), "rate": 0.9, "tail": torch.zeros(3), "tolerance": 1e-3, "max_states": 2}
+BAD_ARGUMENTS = [
+    ({"kernel": torch.ones(30)}, ValueError, r"kernel must have shape \(lags, channels\); got \(30,\)"),
+    ({"kernel": torch.ones(0, 3)}, ValueError, r"kernel must have shape \(lags, channels\); got \(0, 3\)"),
+    ({"kernel": torch.full((30, 3), torch.inf)}, ValueError, "kernel must be finite"),
+    ({"kernel": torch.ones(30, 3, dtype=torch.long)}, TypeError, "kernel must be float64, .* got torch.int64"),
+    ({"rate": 1.0}, ValueError, "rate must be below 1"),
+    ({"rate": 1.5}, ValueError, r"rate must be in \[0, 1\]; got 1.5"),
+    ({"tail": torch.zeros(4)}, ValueError, r"tail must have shape \(3,\), .* got \(4,\)"),
+    ({"tail": torch.tensor([0.0, -1.0, 0.0])}, ValueError, "tail must be 0 or more in every channel; got -1"),
+    ({"tolerance": -1.0}, ValueError, "tolerance must be finite and 0 or more; got -1"),
+    ({"max_states": 1}, ValueError, "max_states must be at least 2; got 1"),
+    ({"max_states": 2.5}, TypeError, "max_states must be an integer; got 2.5"),
+]
+
+
+@pytest.mark.parametrize(("bad", "error", "message"), BAD_ARGUMENTS)
+def test_arguments_of_a_realization_are_checked(bad, error, message):
+    assert realize(**GOOD).states <= 2
+    with pytest.raises(error, match=message):
+        realize(**{**GOOD, **bad})
+    if "kernel" in bad:
+        with pytest.raises(error, match=message):
+            realize_by_dft(bad["kernel"])
+
+
+@pytest.mark.parametrize("lags", [10, 100])
+def test_a_decay_of_nothing(lags):
+    kernel = torch.zeros(lags, 2)
+    kernel[0] = 1
+    found = realize(kernel, 0.0, torch.zeros(2), tolerance=1e-3, max_states=8)
+    assert found.residual < 1e-6
 
 
 def test_conversion_by_dft_is_exact_for_its_length_and_repeats_after_it():

@@ -27,7 +27,7 @@ def convert(model: Any, tolerance: float, max_states: int, method: str, length: 
     """See TNNForCausalLM.to_state_space."""
     check_choice("method", method, METHODS)
     check_tolerance("tolerance", tolerance)
-    check_positive("max_states", max_states)
+    check_positive("max_states", max_states, at_least=2)  # poles come in pairs
     operators = _convertible_operators(model)
     if method == "dft":
         if length is None:

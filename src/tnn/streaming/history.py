@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from tnn._precision import compute_dtype
-from tnn.layers.sequences import Sequences
+from tnn.layers.sequences import Mask, Sequences
 from tnn.ops import toeplitz_matmul
+from tnn.streaming.entry import next_part
 
 BLOCK = 64  # newest inputs that are mixed one by one
 SPARE = 128  # inputs kept beyond the reach, so that as many tokens can be taken back
@@ -24,6 +25,8 @@ SPARE = 128  # inputs kept beyond the reach, so that as many tokens can be taken
 class CausalOperator(Protocol):
     """What a history needs of an operator: ToeplitzOperator has it."""
 
+    @property
+    def channels(self) -> int: ...
     @property
     def causal(self) -> bool: ...
     @property
@@ -75,10 +78,9 @@ class History:
         """None before the first input."""
         return None if self._past is None else self._past.shape[0]
 
-    def __call__(self, x: Tensor, sequences: Sequences | None = None) -> Tensor:
+    def __call__(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (batch, n, d), the next n inputs; padding among them is left out. -> (batch, n, d)."""
-        if self.batch_size not in (None, x.shape[0]):
-            raise ValueError(f"the state holds {self.batch_size} sequences; got inputs for {x.shape[0]}")
+        x, sequences = next_part(x, mask, self.operator.channels, self.batch_size)
         if self._past is None:
             self._past = x.new_zeros(x.shape[0], 0, x.shape[2], dtype=compute_dtype(x))
         wide = x.to(self._past.dtype)
@@ -184,6 +186,10 @@ class History:
 
     def crop(self, count: int) -> None:
         """Forget the newest `count` inputs."""
+        if count < 0:
+            raise ValueError(f"count must be 0 or more; got {count}")
+        if count == 0:
+            return
         if count > self.seen:
             raise ValueError(f"cannot take back {count} tokens: only {self.seen} have been seen")
         if self.seen - count < self._padded_until:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tnn._checks import check_float, check_fraction, check_positive, check_tolerance
 from tnn.layers.poles import PoleKernel
 
 HANKEL_ROWS = 512
@@ -46,6 +47,17 @@ def realize(kernel: Tensor, rate: float, tail: Tensor, *, tolerance: float, max_
     >>> realize(kernel, 0.99, torch.zeros(1), tolerance=1e-4, max_states=16).states
     4
     """
+    _check_kernel(kernel)
+    check_fraction("rate", rate)
+    if rate == 1:
+        raise ValueError("rate must be below 1: kernels without decay do not compress into few poles; got 1")
+    check_float("tail", tail)
+    if tail.shape != kernel.shape[1:]:
+        raise ValueError(f"tail must have shape ({kernel.shape[1]},), one bound a channel; got {tuple(tail.shape)}")
+    if not (tail >= 0).all():
+        raise ValueError(f"tail must be 0 or more in every channel; got {tail.min():g}")
+    check_tolerance("tolerance", tolerance)
+    check_positive("max_states", max_states, at_least=STEP)
     kernel, tail = kernel.double(), tail.double()
     best: Realization | None = None
     for poles in _candidates(kernel, rate, max_states):
@@ -58,10 +70,18 @@ def realize(kernel: Tensor, rate: float, tail: Tensor, *, tolerance: float, max_
     return best
 
 
+def _check_kernel(kernel: Tensor) -> None:
+    check_float("kernel", kernel)
+    if kernel.ndim != 2 or 0 in kernel.shape:
+        raise ValueError(f"kernel must have shape (lags, channels); got {tuple(kernel.shape)}")
+    if not kernel.isfinite().all():
+        raise ValueError("kernel must be finite; got NaN or infinity among its coefficients")
+
+
 def _candidates(kernel: Tensor, rate: float, max_states: int) -> Iterator[Tensor]:
     """Sets of poles, complex, one of each conjugate pair; from few to many."""
     smooth = kernel[PoleKernel.DIRECT :]
-    if len(smooth) < 4:
+    if len(smooth) < 5:  # too short for a shift of two leading vectors
         yield torch.zeros(1, dtype=torch.complex128)
         return
     left, scale, _ = torch.linalg.svd(smooth, full_matrices=False)
@@ -73,14 +93,14 @@ def _candidates(kernel: Tensor, rate: float, max_states: int) -> Iterator[Tensor
     for states in range(STEP, min(max_states, rows - 1) + 1, STEP):
         leading = vectors[:, :states]
         poles = torch.linalg.eigvals(torch.linalg.lstsq(leading[:-1], leading[1:]).solution)
-        poles = poles * (rate / poles.abs().clamp_min(rate))  # no slower than the decay
+        poles = poles * (rate / poles.abs().clamp_min(1e-300)).clamp_max(1)  # no slower than the decay
         yield poles[poles.imag >= 0]
 
 
 @torch.no_grad()
 def _fit(kernel: Tensor, poles: Tensor, rate: float, tail: Tensor) -> Realization:
     smooth = kernel[PoleKernel.DIRECT :]
-    fitted = PoleKernel(kernel.shape[1], len(poles), rate)
+    fitted = PoleKernel(kernel.shape[1], len(poles), rate).float()  # as it will be stored
     fitted.poles.copy_(torch.stack([poles.real, poles.imag], 1) * (1 - 1e-7))  # rounding must not make it slower
     fitted.direct[: len(kernel)] = kernel[: PoleKernel.DIRECT].float()
     if len(smooth):
@@ -101,13 +121,14 @@ def realize_by_dft(kernel: Tensor) -> Realization:
     One more coefficient, minus the sum of the others, makes the mean zero; the poles are then the other roots of unity.
     Good for sequences no longer than the kernel, and for them only: `error` is that of these lags.
     """
+    _check_kernel(kernel)
     lags, size = len(kernel), len(kernel) + 1
     spectrum = torch.fft.fft(torch.cat([kernel.double(), -kernel.double().sum(0, keepdim=True)]), dim=0)
     frequency = torch.arange(1, size // 2 + 1, dtype=torch.float64)
     poles = torch.polar(torch.ones_like(frequency), 2 * math.pi * frequency / size)
-    pairs = torch.where(2 * frequency == size, 1.0, 2.0)  # a pole of its own conjugate counts once
+    pairs = 2 - (2 * frequency == size).double()  # a pole of its own conjugate counts once
     weights = pairs[:, None] / size * spectrum[1 : size // 2 + 1] * poles[:, None] ** PoleKernel.DIRECT
-    fitted = PoleKernel(kernel.shape[1], len(poles))
+    fitted = PoleKernel(kernel.shape[1], len(poles)).float()
     fitted.poles.copy_(torch.stack([poles.real, poles.imag], 1))
     fitted.weights.copy_(torch.stack([weights.real, weights.imag]))
     fitted.direct[:lags] = kernel[: PoleKernel.DIRECT].float()

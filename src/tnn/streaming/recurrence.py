@@ -16,8 +16,9 @@ from torch import Tensor
 from tnn._precision import compute_dtype, no_autocast
 from tnn.layers import ToeplitzOperator
 from tnn.layers.poles import PoleKernel
-from tnn.layers.sequences import Sequences
+from tnn.layers.sequences import Mask
 from tnn.ops import toeplitz_matmul
+from tnn.streaming.entry import next_part
 
 
 class StepConstants(NamedTuple):
@@ -79,13 +80,19 @@ class Recurrence:
         """The state (batch, 2 * poles, d) and the newest inputs (batch, m, d); None before the first input."""
         return None if self._state is None or self._recent is None else (self._state, self._recent)
 
-    def __call__(self, x: Tensor, sequences: Sequences | None = None) -> Tensor:
+    def __call__(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (batch, n, d), the next n inputs; padding among them is left out. -> (batch, n, d)."""
-        self._check(x)
+        x, sequences = next_part(x, mask, self.operator.channels, self.batch_size)
+        limit = self.operator.max_lags
+        if limit is not None and self.seen + x.shape[1] > limit:
+            raise ValueError(f"this state space is exact for {limit} tokens and wrong after them; got more")
         if self._state is None or self._recent is None:
             poles, direct = len(self.kernel.poles), len(self.kernel.direct)
             self._state = x.new_zeros(x.shape[0], 2 * poles, x.shape[2], dtype=compute_dtype(x))
             self._recent = x.new_zeros(x.shape[0], direct, x.shape[2], dtype=compute_dtype(x))
+        if self._state.is_inference() and torch.is_grad_enabled():
+            # Begun in inference mode, whose tensors no gradient can pass by later.
+            self._state, self._recent = self._state.clone(), self._recent.clone()
         wide = x.to(self._state.dtype)
         with no_autocast(x.device):
             if sequences is not None and not sequences.real.all():
@@ -95,21 +102,20 @@ class Recurrence:
         self.seen += x.shape[1]
         return y.to(x.dtype)
 
-    def _check(self, x: Tensor) -> None:
-        if self.batch_size not in (None, x.shape[0]):
-            raise ValueError(f"the state holds {self.batch_size} sequences; got inputs for {x.shape[0]}")
-        limit = self.operator.max_lags
-        if limit is not None and self.seen + x.shape[1] > limit:
-            raise ValueError(f"this state space is exact for {limit} tokens and wrong after them; got more")
-
     def _step(self, x: Tensor) -> Tensor:
         """One input, x (batch, 1, d)."""
         assert self._state is not None
         assert self._recent is not None
-        if self._constants is None:
-            self._constants = step_constants(self.kernel, x.dtype)
-        y, self._state, self._recent = step(x, self._state, self._recent, self._constants)
+        y, self._state, self._recent = step(x, self._state, self._recent, self._step_constants(x.dtype))
         return y
+
+    def _step_constants(self, dtype: torch.dtype) -> StepConstants:
+        """Computed once where no gradient needs the way from the parameters to them."""
+        if torch.is_grad_enabled():
+            return step_constants(self.kernel, dtype)
+        if self._constants is None:
+            self._constants = step_constants(self.kernel, dtype)
+        return self._constants
 
     def _many(self, x: Tensor) -> Tensor:
         """Several inputs: the product among them, what the state adds to it, and the state after them."""
