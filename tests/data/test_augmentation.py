@@ -117,6 +117,13 @@ def test_nothing_is_what_an_evaluation_sees(channels):
             assert evaluated[i]["labels"] == i
 
 
+def test_training_and_evaluation_see_the_same_part():
+    images = image_set(40, 50)
+    evaluated = EvaluationImages(images, 16, IMAGENET_MEAN, IMAGENET_STD, crop_fraction=0.5)
+    examples = TrainingImages(images, 16, IMAGENET_MEAN, IMAGENET_STD, NOTHING, 0, crop_fraction=0.5)
+    assert same(evaluated[1], examples[1])
+
+
 def test_a_picture_of_the_size_stays_as_it_is():
     images = image_set(16, 16)
     x = EvaluationImages(images, 16, IMAGENET_MEAN, IMAGENET_STD)[1]["pixel_values"]
@@ -518,5 +525,7 @@ def test_bad_settings(size, mean, std, channels, message):
 
 
 def test_bad_crop_fraction():
+    with pytest.raises(ValueError, match=r"crop_fraction must be in \(0, 1\]; got 2"):
+        TrainingImages(image_set(8, 8), 8, IMAGENET_MEAN, IMAGENET_STD, NOTHING, 0, crop_fraction=2)
     with pytest.raises(ValueError, match=r"crop_fraction must be in \(0, 1\]; got 0"):
         EvaluationImages(image_set(8, 8), 8, IMAGENET_MEAN, IMAGENET_STD, crop_fraction=0)

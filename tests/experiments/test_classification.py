@@ -105,6 +105,17 @@ def pictures(tmp_path):
     return tmp_path / "pictures"
 
 
+@pytest.fixture
+def colours(tmp_path):
+    """Pictures of 32 x 32 in colour: a bright corner tells what was cut off."""
+    (tmp_path / "colours").mkdir()
+    for split, count in (("train", 40), ("test", 10)):
+        pixels = np.tile(np.arange(32)[:, None] * np.arange(32) // 4, (count, 3, 1, 1)).transpose(0, 2, 3, 1)
+        np.save(tmp_path / "colours" / f"x_{split}.npy", pixels.astype(np.uint8))
+        np.save(tmp_path / "colours" / f"y_{split}.npy", np.arange(count) % 2)
+    return tmp_path / "colours"
+
+
 def arena(task, folder, **more):
     return {"task": task, "folder": str(folder), "check_counts": False, **more}
 
@@ -205,6 +216,21 @@ def test_pictures(pictures, tmp_path):
     assert AutoImageProcessor.from_pretrained(tmp_path / "run").crop_size["height"] == 16
     classify = pipeline("image-classification", model=str(tmp_path / "run"))
     assert classify(Image.new("RGB", (30, 20), (220, 30, 30)))[0]["label"] == "red"
+
+
+@pytest.mark.parametrize("size", [16, 32])
+def test_the_saved_processor_does_what_the_evaluation_does(colours, size):
+    """With pictures that are resized, and with those that have the size already."""
+    task = image_task(make("image", {"images": str(colours), "size": size, "crop": 0.75}, "mini-image"))
+    for number in range(3):
+        picture = Image.fromarray(task.validation.images[number].permute(1, 2, 0).numpy())
+        found = task.processor(picture, return_tensors="pt")["pixel_values"][0]
+        torch.testing.assert_close(found, task.validation[number]["pixel_values"], atol=0.05, rtol=0)
+
+
+def test_a_recipe_crops_in_training_as_in_evaluation(colours):
+    task = image_task(make("image", {"images": str(colours), "size": 16, "crop": 0.5}, "mini-image"))
+    assert task.train.crop_fraction == task.validation.crop_fraction == 0.5
 
 
 def test_more_labels_than_classes(pictures):

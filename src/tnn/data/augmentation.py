@@ -87,7 +87,8 @@ def _is_range(shares: Any) -> bool:
 class TrainingImages(Dataset[dict[str, Any]]):
     """Pictures, varied: `pixel_values` float32 (channels, size, size), `labels`, and the example's `number`.
 
-    The number is for `mixing_collate`, which makes batches of them.
+    The number is for `mixing_collate`, which makes batches of them. Without `crop_scale` they are cropped as in an
+    evaluation.
 
     >>> import torch
     >>> from tnn.data.augmentation import IMAGENET_MEAN, IMAGENET_STD, Augmentation, TrainingImages
@@ -108,9 +109,10 @@ class TrainingImages(Dataset[dict[str, Any]]):
         augmentation: Augmentation,
         seed: int,
         channels: int = 3,
+        crop_fraction: float = CROP_FRACTION,
     ) -> None:
-        check_positive("size", size)
-        self.images, self.size, self.channels = images, size, channels
+        _check_crop(size, crop_fraction)
+        self.images, self.size, self.channels, self.crop_fraction = images, size, channels, crop_fraction
         self.mean, self.std = _statistics(mean, std, channels)
         self.augmentation, self.seed = augmentation, seed
 
@@ -127,7 +129,7 @@ class TrainingImages(Dataset[dict[str, Any]]):
         if wanted.crop_scale:
             picture = _random_crop(picture, self.size, wanted.crop_scale, generator)
         else:
-            picture = _centre_crop(picture, self.size, CROP_FRACTION)
+            picture = _centre_crop(picture, self.size, self.crop_fraction)
         if wanted.shift:
             picture = _shift(picture, wanted.shift, generator)
         if generator.random() < wanted.flip:
@@ -165,9 +167,7 @@ class EvaluationImages(Dataset[dict[str, Tensor]]):
         channels: int = 3,
         crop_fraction: float = CROP_FRACTION,
     ) -> None:
-        check_positive("size", size)
-        if not 0 < crop_fraction <= 1:
-            raise ValueError(f"crop_fraction must be in (0, 1]; got {crop_fraction}")
+        _check_crop(size, crop_fraction)
         self.images, self.size, self.channels, self.crop_fraction = images, size, channels, crop_fraction
         self.mean, self.std = _statistics(mean, std, channels)
 
@@ -178,6 +178,12 @@ class EvaluationImages(Dataset[dict[str, Tensor]]):
         picture = _centre_crop(_to_channels(self.images[index], self.channels), self.size, self.crop_fraction)
         x = (_to_unit(picture) - self.mean) / self.std
         return {"pixel_values": x, "labels": torch.tensor(self.images.labels[index])}
+
+
+def _check_crop(size: int, fraction: float) -> None:
+    check_positive("size", size)
+    if not 0 < fraction <= 1:
+        raise ValueError(f"crop_fraction must be in (0, 1]; got {fraction}")
 
 
 def _statistics(mean: Sequence[float], std: Sequence[float], channels: int) -> tuple[Tensor, Tensor]:

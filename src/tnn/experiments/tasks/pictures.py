@@ -12,6 +12,7 @@ from tnn.experiments.tasks.task import Task, checked_model_folder, load_head
 from tnn.models import TNNForImageClassification, TNNImageConfig, load_preset
 
 PIL_BICUBIC = 3
+LOOKS = 16  # at pictures, to know the size of all
 
 
 def image_task(recipe: ImageRecipe) -> Task:
@@ -39,11 +40,11 @@ def image_task(recipe: ImageRecipe) -> Task:
     return Task(
         lambda: _model(recipe, changes),
         TrainingImages(
-            sets["train"], data.size, data.mean, data.std, augmentation, recipe.training.seed, len(data.mean)
+            sets["train"], data.size, data.mean, data.std, augmentation, recipe.training.seed, len(data.mean), data.crop
         ),
         evaluations["validation"],
         mixing_collate(augmentation, model_labels, recipe.training.seed),
-        processor=_processor(recipe),
+        processor=_processor(recipe, sets["validation"]),
         found=f"{counts} pictures of {len(classes)} classes",
         repeats=data.repeats,
         metrics=accuracy,
@@ -70,17 +71,24 @@ def _model(recipe: ImageRecipe, changes: dict[str, Any]) -> PreTrainedModel:
     return TNNForImageClassification(config)
 
 
-def _processor(recipe: ImageRecipe) -> Any:
-    """What prepares a picture for the model as `EvaluationImages` does, for pipelines; they know RGB only."""
+def _processor(recipe: ImageRecipe, images: ImageSet) -> Any:
+    """For pipelines: it prepares a picture as `EvaluationImages` does those given. Pipelines know RGB only."""
     from transformers import BitImageProcessorPil
 
     data = recipe.data
     if len(data.mean) != 3:
         return None
+    crop = 1.0 if _have_size(images, data.size) else data.crop
     return BitImageProcessorPil(
-        size={"shortest_edge": round(data.size / data.crop)},
+        size={"shortest_edge": round(data.size / crop)},
         crop_size={"height": data.size, "width": data.size},
         image_mean=list(data.mean),
         image_std=list(data.std),
         resample=PIL_BICUBIC,
     )
+
+
+def _have_size(images: ImageSet, size: int) -> bool:
+    """Whether pictures stay whole in an evaluation, by a look at some of them: a million files take too long."""
+    places = range(0, len(images), max(1, len(images) // LOOKS))
+    return all(images[place].shape[1:] == (size, size) for place in places)
