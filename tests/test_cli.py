@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import tnn
 from tnn.cli import app
 from tnn.data import byte_tokenizer
+from tnn.data.tokenizers import train_bpe
 
 CAUSAL = {
     "decoder.embed_tokens.weight": (30, 8),
@@ -234,12 +235,23 @@ def test_evaluate_with_the_tokenizer_of_the_model(folder, text):
     assert float(found["bits per byte"]) == pytest.approx(bits, abs=1e-4)
 
 
+def test_evaluate_a_file_of_wikitext(folder, tmp_path):
+    """The same tokens as from its folder."""
+    model, source = folder(vocab_size=270), tmp_path / "wikitext"
+    train_bpe(["a few words and more\n"] * 20, 270).save_pretrained(model)
+    source.mkdir()
+    (source / "wiki.test.tokens").write_text(" a few words \n and more \n" * 20)
+    whole = evaluated(invoke("evaluate", model, source, "--length", 50))
+    assert evaluated(invoke("evaluate", model, source / "wiki.test.tokens", "--length", 50)) == whole
+
+
 def test_evaluate_a_masked_model(folder, text):
     model = folder(tnn.TNNForMaskedLM, is_decoder=False, vocab_size=261)
     byte_tokenizer(mask=True).save_pretrained(model)
     found = evaluated(invoke("evaluate", model, text, "--length", 50))
     assert found["protocol"].startswith("15% of the tokens of blocks of 50")
     assert float(found["perplexity"].split()[0]) > 1
+    assert_one_line(invoke("evaluate", model, text, "--stream"), "a masked language model .* takes no --stream")
 
 
 def test_extrapolate(folder, text, tmp_path):

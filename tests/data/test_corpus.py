@@ -85,6 +85,12 @@ def test_wikitext(tmp_path):
         open_corpus(source + "#txt")
 
 
+def test_a_file_of_wikitext_is_read_as_its_folder(tmp_path):
+    source = write(tmp_path, wiki__test__tokens=" tokens \n", test__txt=" indented\n")
+    assert open_corpus(f"{source}/wiki.test.tokens").strip == open_corpus(source + "#tokens").strip is True
+    assert not open_corpus(f"{source}/test.txt").strip
+
+
 def test_a_folder_whose_name_has_the_mark(tmp_path):
     assert text_of(open_corpus(write(tmp_path / "c#raw", train__txt="a")), "train") == "a"
 

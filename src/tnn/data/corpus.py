@@ -132,7 +132,8 @@ def _find(source: str) -> tuple[Texts, bool]:
     if not folder.exists():
         raise FileNotFoundError(f'no text at {source}: it must be a file, a folder, "stdlib" or "hf:" and a data set')
     if folder.is_file():
-        return _cut((folder,)), False
+        name = NAMED.fullmatch(folder.name)
+        return _cut((folder,)), bool(name and name["wiki"])
     return _named_files(folder, kind) or (_sub_folders(folder) or _cut(_text_files(folder)), False)
 
 

@@ -105,6 +105,8 @@ def evaluate(
         if length is not None or stream or split is not None:
             raise ValueError("a classifier is scored on all that has labels: it takes no --split, --length or --stream")
         return _evaluate_classes(folder, model, recipe, source)
+    if stream and isinstance(model, TNNForMaskedLM):
+        raise ValueError("a masked language model is scored on blocks: it takes no --stream")
     text = load_text(folder, model, source, split or "test")
     length = text.length if length is None else length
     if isinstance(model, TNNForMaskedLM):
