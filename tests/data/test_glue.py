@@ -14,17 +14,7 @@ from torch.utils.data import DataLoader
 
 from tnn.data import byte_tokenizer
 from tnn.data.blocks import collate
-from tnn.data.glue import (
-    GLUE,
-    PAPER_TABLE,
-    Example,
-    GlueDataset,
-    encode,
-    load_glue,
-    majority_score,
-    paper_average,
-    score,
-)
+from tnn.data.glue import GLUE, Example, GlueDataset, encode, load_glue, majority_score, score
 
 TOKENIZER = byte_tokenizer()
 MNLI = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse "
@@ -438,29 +428,6 @@ def test_majority():
     assert majority_score("stsb", [0.1, 3.3, 5], [0.1, 0.2, 0.7]) == {"pearson": 0.0, "spearman": 0.0}
     with pytest.raises(ValueError, match="training_labels must hold"):
         majority_score("rte", [1], [])
-
-
-# --- the paper's average
-
-
-@pytest.mark.parametrize(
-    ("row", "average"),
-    [
-        ([79.37, 79.07, 87.79, 88.04, 90.25, 88.35, 38.63], 78.79),  # Transformer
-        ([76.72, 76.06, 85.06, 88.30, 90.60, 82.96, 49.85], 78.51),  # TNN
-        ([62.45, 64.71, 73.31, 79.43, 81.88, 82.91], 63.53),  # FNet: CoLA did not converge
-    ],
-)
-def test_average_of_the_paper(row, average):
-    headlines = dict(zip(PAPER_TABLE, row, strict=False))
-    assert paper_average(headlines) == pytest.approx(average, abs=0.006)
-
-
-def test_average_refuses_other_names():
-    assert paper_average({}) == 0
-    for name in ("mnli", "rte"):
-        with pytest.raises(ValueError, match="a number of the paper's table must be one of 'mnli_matched'"):
-            paper_average({name: 0.5})
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress)])

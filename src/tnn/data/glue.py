@@ -1,7 +1,7 @@
 """GLUE: nine tasks on English sentences and pairs of them; their files, what a model reads of them, their scores."""
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -81,7 +81,6 @@ GLUE: dict[str, GlueTask] = {
     "stsb": GlueTask("STS-B", _PAIR, "score", (), ("pearson", "spearman")),
     "wnli": GlueTask("WNLI", _PAIR, "label", _NUMBERED, ("accuracy",)),
 }
-PAPER_TABLE = ("mnli_matched", "mnli_mismatched", "qnli", "qqp", "sst2", "mrpc", "cola")
 
 
 def load_glue(task: str, source: str | Path, splits: Sequence[str] = ()) -> dict[str, list[Example]]:
@@ -289,21 +288,6 @@ def majority_score(task: str, labels: ArrayLike, training_labels: ArrayLike) -> 
     values, counts = np.unique(seen, return_counts=True)
     constant = values[counts.argmax()] if GLUE[task].classes else seen.mean()
     return score(task, np.full(np.shape(labels), constant), labels)
-
-
-def paper_average(headlines: Mapping[str, float]) -> float:
-    """AVG of the paper's table: the mean of seven numbers, where one that is missing counts as 0.
-
-    The names of the seven are `PAPER_TABLE`; each is the headline of its task.
-
-    >>> from tnn.data.glue import paper_average
-    >>> mnli = {"mnli_matched": 74.87, "mnli_mismatched": 75.37}
-    >>> round(paper_average(mnli | {"qnli": 82.59, "qqp": 86.90, "sst2": 87.27, "mrpc": 83.03}), 2)  # 1+elu
-    70.0
-    """
-    for name in headlines:
-        check_choice("a number of the paper's table", name, PAPER_TABLE)
-    return sum(headlines.get(name, 0.0) for name in PAPER_TABLE) / len(PAPER_TABLE)
 
 
 def _check_numbers(task: GlueTask, name: str, values: ArrayLike) -> Numbers:
