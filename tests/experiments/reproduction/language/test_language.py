@@ -53,30 +53,38 @@ def test_all_methods_have_the_same_budget():
 
 def test_a_longer_training_has_four_times_the_updates_and_the_rate_of_the_shorter():
     trials = LONGER.plan(Options())
+    known = {trial.key for experiment in (ALM, EXTRAPOLATION, DECAY) for trial in experiment.plan(Options())}
     for row in LONGER.rows:
-        short, long = (trial for trial in trials if trial.row == row and not trial.part)
-        assert short in ALM.plan(Options())
-        assert long.settings["search"] == short.settings["search"]
-        changed = {"steps": 20_000, "warmup_steps": 2_000}
-        assert long.settings["recipe"]["training"] == short.settings["recipe"]["training"] | changed
+        for part in ("", "lengths"):
+            short, longer = (trial for trial in trials if trial.row == row and trial.part == part)
+            assert short.key in known
+            assert longer.experiment == "alm-longer"
+            if part == "":
+                assert longer.settings["search"] == short.settings["search"]
+                changed = {"steps": 20_000, "warmup_steps": 2_000}
+                assert longer.settings["recipe"]["training"] == short.settings["recipe"]["training"] | changed
+                assert longer.settings["model"] == short.settings["model"]
     assert LONGER.plan(Options(scale="paper")) == []
 
 
 def test_longer_trainings_are_put_beside_the_shorter(records, record):
-    perplexities = {"tnn": (3.7, 3.2), "transformer": (5.6, 3.6), "elu": (9.0, 4.5)}
-    growth = {"tnn": (0.99, 0.99), "transformer": (3.0, 5.0), "elu": (1.3, 2.5)}
-    assert about_longer("elu", Options(), records) == ""
+    perplexities = {"tnn": (3.7, 3.2), "transformer": (5.6, 3.6), "elu": (9.0, 4.5), "0.9": (3.6, 3.3)}
+    growth = {"tnn": (0.99, 0.99), "transformer": (3.0, 5.0), "elu": (1.3, 2.5), "0.9": (0.99, 0.98)}
+    assert about_longer(["elu"], Options(), records) == ""
     for trial in LONGER.plan(Options()):
         longer = trial.experiment == "alm-longer"
         if trial.part == "lengths":
             records.add(record(trial, longest_to_trained=growth[trial.row][longer]))
         elif not trial.part:
             records.add(record(trial, test_perplexity=perplexities[trial.row][longer]))
-    (table,) = LONGER.conclude(Options(), records).tables
+    outcome = LONGER.conclude(Options(), records)
+    (table,) = outcome.tables
     assert table.rows[2] == ("transformer", "24.78", "5.600", "3.600", "1.51", "1.12", "3.000", "5.000")
-    found = about_longer("elu", Options(), records)
-    assert found == "After 20,000 updates elu has 4.50, and 2.50 times that at 14,336."
-    assert about_longer("elu", Options(scale="paper"), records) == ""
+    assert table.rows[4] == ("tnn, decay 0.9", "", "3.600", "3.300", "0.97", "1.03", "0.990", "0.980")
+    assert outcome.figure is not None
+    found = about_longer(["elu"], Options(), records)
+    assert found == "With 20,000 updates (and with 5,000): elu 4.500 (9.000), at 14,336 2.500 times that (1.300)."
+    assert about_longer(["elu"], Options(scale="paper"), records) == ""
 
 
 def test_ablations_match_the_size_of_tnn():

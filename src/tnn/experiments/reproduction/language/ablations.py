@@ -14,7 +14,14 @@ from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, O
 from tnn.experiments.reproduction.harness.judging import ahead, collect, means, order_agreement, spread, verdict_of
 from tnn.experiments.reproduction.harness.records import Records
 from tnn.experiments.reproduction.harness.trial import Options, Scale, Trial
-from tnn.experiments.reproduction.language.trials import extrapolation_of, lengths_trial, search_of, variant_trials
+from tnn.experiments.reproduction.language.longer import about_longer
+from tnn.experiments.reproduction.language.trials import (
+    DECAYS,
+    extrapolation_of,
+    lengths_trial,
+    search_of,
+    variant_trials,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,6 +36,7 @@ class Found:
     perplexities: Values  # on validation, in blocks of the length of training
     trained: Values  # the same on the text of extrapolation
     averages: Values  # over all lengths of extrapolation
+    longer: str  # what longer trainings say, if there are any
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,7 @@ class Ablation:
     claims: Callable[[Found], tuple[Claim, ...]]
     notes: tuple[str, ...] = ()
     averages: Mapping[str, float] | None = None  # published, over the lengths of extrapolation
+    longer: tuple[str, ...] = ()  # rows of the experiment of longer trainings that its claims are checked with
 
     def to_experiment(self) -> Experiment:
         rows = tuple(self.variants["mini"])
@@ -70,7 +79,8 @@ def _plan(ablation: Ablation, options: Options) -> list[Trial]:
 def _conclude(ablation: Ablation, options: Options, records: Records) -> Outcome:
     trials = _trials(ablation, options)
     own = next(row for row, changes in ablation.variants[options.scale].items() if not changes)
-    found = _find(trials, _lengths(ablation, trials, options), own, records)
+    longer = about_longer(ablation.longer, options, records)
+    found = _find(trials, _lengths(ablation, trials, options), own, longer, records)
     parameters = means(_named(collect(trials, records, "parameters"), own))
     head = ["variant", "published", "ours"]
     head += ["published average over lengths", "our average"] if ablation.averages else []
@@ -87,14 +97,14 @@ def _conclude(ablation: Ablation, options: Options, records: Records) -> Outcome
     return Outcome((table,), figure, ablation.claims(found), notes)
 
 
-def _find(trials: list[Trial], lengths: list[Trial], own: str, records: Records) -> Found:
+def _find(trials: list[Trial], lengths: list[Trial], own: str, longer: str, records: Records) -> Found:
     perplexities = collect(trials, records, "validation_perplexity", diverged=inf)
     trained: Values = {}
     for trial in lengths:
         if (record := records.find(trial)) and "failed" not in record.metrics:
             trained.setdefault(trial.row, []).append(extrapolation_of(record).perplexities[0].per_token)
     averages = collect(lengths, records, "average", diverged=inf)
-    return Found(*(_named(values, own) for values in (perplexities, trained, averages)))
+    return Found(_named(perplexities, own), _named(trained, own), _named(averages, own), longer)
 
 
 def _named(values: Values, own: str) -> Values:
@@ -120,9 +130,9 @@ def _draw(perplexities: Values, averages: Values) -> "Figure":
     return figure
 
 
-def _better(text: str, best: str, others: tuple[str, ...], values: Values) -> Claim:
+def _better(text: str, best: str, others: tuple[str, ...], values: Values, checked: str = "") -> Claim:
     """That one is better than each of the others: all its seeds than all of theirs, or in part if its mean is."""
-    return Claim(text, verdict_of(ahead(values, best, others)), _numbers((best, *others), values))
+    return Claim(text, verdict_of(ahead(values, best, others)), _numbers((best, *others), values), checked)
 
 
 def _numbers(rows: tuple[str, ...], values: Values) -> str:
@@ -217,15 +227,6 @@ RPE = Ablation(
     ),
 ).to_experiment()
 
-DECAYS: dict[str, tuple[str, ...]] = {
-    "0.99": (),
-    "0.9": ("model.decay=0.9",),
-    "0.95": ("model.decay=0.95",),
-    "0.999": ("model.decay=0.999",),
-    "1": ("model.decay_mode=none",),
-    "learned": ("model.decay_mode=learned",),
-}
-
 DECAY = Ablation(
     "ablation-decay",
     "Rates of decay: perplexity at the length of training, and over the lengths of extrapolation.",
@@ -233,6 +234,7 @@ DECAY = Ablation(
     {row: numbers[0] for row, numbers in published.DECAY.items()},
     lambda found: _decay_claims(found),
     averages={row: numbers[1] for row, numbers in published.DECAY.items()},
+    longer=("tnn", "0.9"),
 ).to_experiment()
 
 
@@ -264,12 +266,14 @@ def _decay_claims(found: Found) -> tuple[Claim, ...]:
             "0.99 is better than 0.95, and that than 0.9, at 512.",
             verdict_of([*ahead(found.perplexities, "0.99", ["0.95"]), *ahead(found.perplexities, "0.95", ["0.9"])]),
             _numbers(("0.99", "0.95", "0.9"), found.perplexities),
+            found.longer,
         ),
         _better(
             "On average over the lengths 0.99 is the best.",
             "0.99",
             ("0.9", "0.95", "0.999", "1", "learned"),
             found.averages,
+            found.longer,
         ),
         _better("A learned decay is worse than 0.99 at 512.", "0.99", ("learned",), found.perplexities),
     )

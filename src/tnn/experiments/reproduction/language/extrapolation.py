@@ -64,7 +64,7 @@ def _conclude(options: Options, records: Records) -> Outcome:
         "Its FLASH is taken to be FLASH-QUAD, by its perplexity.",
     )
     small = {row: trained[row] for row in BLOW_UP if row in ratios and not _blown(ratios[row])}
-    checked = [_about_small(small), *about_counts(options, records), about_longer("elu", options, records)]
+    checked = [_about_small(small), *about_counts(options, records), about_longer(["elu"], options, records)]
     middle = {row: _in_the_middle(several) for row, several in found.items()}
     tables = (Table("Perplexity per token, averaged over 19 lengths from 512 to 14,336", tuple(rows)), _all(middle))
     figure = draw_extrapolation(middle) if middle else None

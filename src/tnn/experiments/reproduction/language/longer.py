@@ -1,105 +1,144 @@
 """Four times the updates: what of the tables at mini scale comes of short trainings."""
 
-from itertools import chain
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tnn.experiments.figures import COLORS, new_figure, tidy
 from tnn.experiments.perplexity import show
 from tnn.experiments.reproduction import published
 from tnn.experiments.reproduction.harness.experiment import Experiment, Outcome, Table
-from tnn.experiments.reproduction.harness.judging import collect, means
 from tnn.experiments.reproduction.harness.records import Records
 from tnn.experiments.reproduction.harness.trial import Options, Trial
-from tnn.experiments.reproduction.language.trials import lengths_trial, longer_trial, method_trials, search_of
+from tnn.experiments.reproduction.language.trials import (
+    DECAYS,
+    lengths_trial,
+    longer_trial,
+    method_trials,
+    search_of,
+    variant_trials,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ROWS = ("tnn", "transformer", "elu")
-TIMES = (1, 4)  # the updates of the other tables
+SHORT_SIGHTED = "0.9"  # TNN with a faster decay
+NAMES = {SHORT_SIGHTED: f"tnn, decay {SHORT_SIGHTED}"}  # in the table, where that of a row is not enough
+ROWS = ("tnn", "transformer", "elu", SHORT_SIGHTED)
+TIMES = 4  # the updates of the other tables
 
-ByUpdates = dict[int, dict[str, float]]  # a number of each row
-
-
-def _trials(options: Options) -> dict[int, list[Trial]]:
-    """Seed 0 of each row, by how many times the updates it has."""
-    rows = options.methods or ROWS
-    return {times: [_trial(row, times, options) for row in rows] for times in TIMES}
+Pair = tuple[Trial, Trial]  # of the usual updates, and of more
+Numbers = dict[str, tuple[float | None, float | None]]  # of each row, likewise
 
 
-def _trial(row: str, times: int, options: Options) -> Trial:
-    return method_trials(row, options)[0] if times == 1 else longer_trial("alm-longer", row, times, options)
+def _trainings(row: str, options: Options) -> Pair:
+    """With seed 0. The shorter belongs to another experiment."""
+    method, changes = ("tnn", DECAYS[row]) if row in DECAYS else (row, ())
+    (short, *_) = variant_trials("ablation-decay", row, changes, options) if changes else method_trials(row, options)
+    return short, longer_trial(short, method, changes, TIMES, options)
 
 
-def _lengths(trials: dict[int, list[Trial]], options: Options) -> dict[int, list[Trial]]:
-    """Those of the shorter trainings belong to the experiment of extrapolation."""
-    homes = {times: "extrapolation" if times == 1 else "alm-longer" for times in trials}
-    return {times: [lengths_trial(trial, options, homes[times]) for trial in found] for times, found in trials.items()}
+def _lengths(row: str, pair: Pair, options: Options) -> Pair:
+    short, longer = pair
+    home = short.experiment if row in DECAYS else "extrapolation"
+    return lengths_trial(short, options, home), lengths_trial(longer, options, longer.experiment)
 
 
 def _plan(options: Options) -> list[Trial]:
     if options.scale == "paper":  # whose trainings are not short
         return []
-    searches = [trial for row in options.methods or ROWS for trial in search_of(row, options)]
-    trials = _trials(options)
-    return [*searches, *chain(*trials.values()), *chain(*_lengths(trials, options).values())]
+    trials: list[Trial] = []
+    for row in options.methods or ROWS:
+        pair = _trainings(row, options)
+        searches = search_of("tnn" if row in DECAYS else row, options)
+        trials += [*searches, *pair, *_lengths(row, pair, options)]
+    return trials
 
 
 def _conclude(options: Options, records: Records) -> Outcome:
-    trials = _trials(options)
-    lengths = _lengths(trials, options)
-    updates = {times: _updates(found[0]) for times, found in trials.items()}
-    ours = {updates[times]: means(collect(found, records, "test_perplexity")) for times, found in trials.items()}
-    growth = {updates[times]: means(collect(found, records, "longest_to_trained")) for times, found in lengths.items()}
-    theirs = {row: published.ALM[row][1] or 0.0 for row in ROWS}
-    notes = (
-        f"It is not in the paper, whose Transformer is {theirs['transformer'] / theirs['tnn'] - 1:.1%} behind TNN "
-        "after 50,000 updates of 65,536 tokens. Seed 0; the learning rate is the one that the search of alm found.",
-    )
-    table = _table(options.methods or ROWS, theirs, ours, growth)
-    return Outcome((table,), _draw(ours) if any(ours.values()) else None, (), notes)
-
-
-def _table(rows: tuple[str, ...], theirs: dict[str, float], ours: ByUpdates, growth: ByUpdates) -> Table:
-    head = ["method", "published, test", *(f"{updates:,} updates" for updates in ours)]
-    head += [f"relative to TNN, {updates:,}" for updates in ours]
-    head += [f"at 14,336 relative to 512, {updates:,}" for updates in growth]
-    table = [tuple(head)]
+    rows = options.methods or ROWS
+    perplexities, growth = _numbers(rows, options, records)
+    short, longer = (f"{count:,}" for count in _updates(options))
+    lines = [
+        (
+            *("method", "published, test", f"{short} updates", f"{longer} updates"),
+            *(f"relative to TNN, {count}" for count in (short, longer)),
+            *(f"at 14,336 relative to 512, {count}" for count in (short, longer)),
+        )
+    ]
     for row in rows:
-        cells = [row, f"{theirs[row]:.2f}", *(f"{found[row]:.3f}" if row in found else "" for found in ours.values())]
-        cells += [f"{found[row] / found['tnn']:.2f}" if {row, "tnn"} <= set(found) else "" for found in ours.values()]
-        cells += [show(found[row], 3) if row in found else "" for found in growth.values()]
-        table.append(tuple(cells))
-    return Table("Perplexity per token on the test text", tuple(table))
+        known = published.ALM[row][1] if row in published.ALM else None
+        ratios = [_ratio(*both) for both in zip(perplexities[row], perplexities.get("tnn", (None, None)), strict=True)]
+        numbers = [_cell(value, 3) for value in perplexities[row]]
+        lines.append(
+            (
+                *(NAMES.get(row, row), _cell(known, 2), *numbers),
+                *(_cell(value, 2) for value in ratios),
+                *(_cell(value, 3) for value in growth[row]),
+            )
+        )
+    behind = _ratio(published.ALM["transformer"][1], published.ALM["tnn"][1]) or 1.0
+    notes = (
+        f"It is not in the paper, whose Transformer is {behind - 1:.1%} behind TNN after 50,000 updates of 65,536 "
+        "tokens. Seed 0; the learning rate is the one that was found for the shorter trainings.",
+    )
+    table = Table("Perplexity per token on the test text", tuple(lines))
+    measured = any(value is not None for pair in perplexities.values() for value in pair)
+    return Outcome((table,), _draw(perplexities, options) if measured else None, (), notes)
 
 
-def _updates(trial: Trial) -> int:
-    steps: int = trial.settings["recipe"]["training"]["steps"]
-    return steps
+def _updates(options: Options) -> tuple[int, int]:
+    short, longer = (trial.settings["recipe"]["training"]["steps"] for trial in _trainings("tnn", options))
+    return short, longer
 
 
-def about_longer(row: str, options: Options, records: Records) -> str:
-    """What four times the updates do to a method and to its extrapolation; nothing if that is not known."""
+def _numbers(rows: Iterable[str], options: Options, records: Records) -> tuple[Numbers, Numbers]:
+    """Perplexities, and how many times that at 512 they are at 14,336."""
+    perplexities, growth = {}, {}
+    for row in rows:
+        pair = _trainings(row, options)
+        perplexities[row] = _metric(pair, "test_perplexity", records)
+        growth[row] = _metric(_lengths(row, pair, options), "longest_to_trained", records)
+    return perplexities, growth
+
+
+def _metric(pair: Pair, name: str, records: Records) -> tuple[float | None, float | None]:
+    short, longer = (None if (found := records.find(trial)) is None else found.metrics.get(name) for trial in pair)
+    return short, longer
+
+
+def _ratio(value: float | None, other: float | None) -> float | None:
+    return None if value is None or other is None else value / other
+
+
+def _cell(value: float | None, digits: int) -> str:
+    return "" if value is None else show(value, digits)
+
+
+def about_longer(rows: Iterable[str], options: Options, records: Records) -> str:
+    """What more updates do to methods and to their extrapolation, as far as that is known."""
     if options.scale == "paper":
         return ""
-    trial = _trial(row, TIMES[-1], options)
-    (lengths,) = _lengths({TIMES[-1]: [trial]}, options)[TIMES[-1]]
-    found, grown = records.find(trial), records.find(lengths)
-    perplexity = None if found is None else found.metrics.get("test_perplexity")
-    ratio = None if grown is None else grown.metrics.get("longest_to_trained")
-    if perplexity is None or ratio is None:
-        return ""
-    return f"After {_updates(trial):,} updates {row} has {perplexity:.2f}, and {show(ratio, 2)} times that at 14,336."
+    perplexities, growth = _numbers(rows, options, records)
+    found = []
+    for row, (short, longer) in perplexities.items():
+        (before, after), name = growth[row], NAMES.get(row, row)
+        if short is not None and longer is not None and before is not None and after is not None:
+            found.append(
+                f"{name} {longer:.3f} ({short:.3f}), at 14,336 {show(after, 3)} times that ({show(before, 3)})"
+            )
+    few, many = _updates(options)
+    return f"With {many:,} updates (and with {few:,}): {'; '.join(found)}." if found else ""
 
 
-def _draw(ours: ByUpdates) -> "Figure":
+def _draw(perplexities: Numbers, options: Options) -> "Figure":
     figure = new_figure(height=3)
     axes = figure.subplots()
+    updates = _updates(options)
     for color, row in zip(COLORS, ROWS, strict=False):
-        known = [updates for updates, found in ours.items() if row in found]
-        axes.plot(known, [ours[updates][row] for updates in known], "o-", color=color, label=row)
+        known = [(x, y) for x, y in zip(updates, perplexities.get(row, ()), strict=False) if y is not None]
+        axes.plot([x for x, _ in known], [y for _, y in known], "o-", color=color, label=NAMES.get(row, row))
     axes.set_xscale("log")
-    axes.set_xticks(list(ours), [f"{updates:,}" for updates in ours])
+    axes.set_xticks(list(updates), [f"{count:,}" for count in updates])
     axes.minorticks_off()
     tidy(axes, x="updates", y="perplexity per token")
     return figure

@@ -19,6 +19,14 @@ METHODS = (
     *("transformer", "alibi", "transformer-ls", "flash", "flash-quad", "elu", "performer", "cosformer"),
     *("synthesizer-dense", "synthesizer-random", "gmlp", "s4", "dss", "gss", "tnn"),
 )
+DECAYS: dict[str, tuple[str, ...]] = {  # of TNN, and what each changes in its recipe
+    "0.99": (),
+    "0.9": ("model.decay=0.9",),
+    "0.95": ("model.decay=0.95",),
+    "0.999": ("model.decay=0.999",),
+    "1": ("model.decay_mode=none",),
+    "learned": ("model.decay_mode=learned",),
+}
 MANY_SEEDS = ("tnn", "transformer", "alibi", "gss")  # by default; GSS, for it comes so close to TNN
 
 
@@ -91,11 +99,11 @@ def variant_trials(experiment: str, row: str, changes: tuple[str, ...], options:
     return [_final(experiment, row, setup, seed, searches, options) for seed in range(seeds)]
 
 
-def longer_trial(experiment: str, method: str, times: int, options: Options) -> Trial:
-    """A training of the method with so many times the updates, at the learning rate that was found for the shorter."""
-    steps = _setup(method, options).load().training.steps or 1
-    setup = _setup(method, replace(options, steps=times * steps))
-    return _final(experiment, method, setup, 0, search_of(method, options), options)
+def longer_trial(of: Trial, method: str, changes: tuple[str, ...], times: int, options: Options) -> Trial:
+    """The training of a trial with so many times the updates, at the learning rate that was found for the shorter."""
+    steps = of.settings["recipe"]["training"]["steps"]
+    setup = _setup(method, replace(options, steps=times * steps), changes)
+    return _final("alm-longer", of.row, setup, of.seed, search_of(method, options), options)
 
 
 def _setup(method: str, options: Options, changes: tuple[str, ...] = ()) -> Setup:
