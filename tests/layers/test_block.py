@@ -157,6 +157,22 @@ def test_dropout_acts_on_the_branches():
     assert not torch.equal(block.eval()(x), x)
 
 
+@pytest.mark.parametrize(
+    ("options", "stateful"),
+    [
+        ({"causal": True}, True),
+        ({"causal": True, "inner_norm": "layer"}, True),
+        ({"causal": True, "rpe_input": "normalized"}, False),
+        ({"causal": True, "structure": "attention+glu"}, False),
+        ({"causal": False}, False),
+        ({"dims": 2}, False),
+    ],
+)
+def test_a_state_where_outputs_are_final(options, stateful):
+    block = TNNBlock(8, **options)
+    assert block.stateful is (block.operator if stateful else None)
+
+
 def test_grid_block():
     block = TNNBlock(8, dims=2, form="product")
     assert block(torch.randn(2, 4, 5, 8)).shape == (2, 4, 5, 8)

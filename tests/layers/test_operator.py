@@ -387,6 +387,7 @@ def test_representation_tells_the_options():
         ({"decay_mode": "slow"}, "decay_mode must be one of 'fixed', 'learned', 'none'; got 'slow'"),
         ({"coefficients": "random"}, "coefficients must be one of 'rpe', 'free', 'poles'; got 'random'"),
         ({"coefficients": "free"}, 'max_lags must be given when coefficients="free"'),
+        ({"coefficients": "poles", "num_poles": 2}, 'coefficients="poles" needs causal=True and num_poles'),
         ({"max_lags": 0}, "max_lags must be at least 1; got 0"),
         ({"bandwidth_tolerance": -1}, "bandwidth_tolerance must be finite and 0 or more; got -1"),
         ({"backend": "magic"}, "backend must be one of 'auto'.* got 'magic'"),
@@ -401,6 +402,11 @@ def test_bad_options_are_named(options, message):
         ToeplitzOperator(3, **options)
     with pytest.raises(ValueError, match=message):
         ToeplitzOperator2d(3, **options)
+
+
+def test_poles_decay_by_themselves():
+    with pytest.raises(ValueError, match='coefficients="poles" decay by their poles: decay_mode must be "fixed" or'):
+        ToeplitzOperator(3, causal=True, coefficients="poles", num_poles=2, decay_mode="learned")
 
 
 def test_bad_two_dimensional_options():

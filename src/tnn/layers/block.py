@@ -10,6 +10,7 @@ from tnn._checks import check_choice, check_fraction, check_sequence
 from tnn.layers.attention import SelfAttention
 from tnn.layers.gated import GatedLinearUnit, GatedToeplitzUnit, inner_size
 from tnn.layers.norm import make_norm
+from tnn.layers.operator import ToeplitzOperator
 from tnn.layers.sequences import Mask, Sequences, State, enter
 
 STRUCTURES = ("gtu+glu", "gtu", "attention+glu")
@@ -130,7 +131,8 @@ class TNNBlock(Block):
     def stateful(self) -> Any:
         """What has a state from which a sequence can go on; None if its outputs change as tokens are added."""
         operator = self.operator
-        return None if operator is None or operator.depends_on_length else operator
+        lasting = isinstance(operator, ToeplitzOperator) and operator.causal and not operator.depends_on_length
+        return operator if lasting else None
 
     def extra_repr(self) -> str:
         return f"structure={self.structure}, norm_position={self.norm_position}"

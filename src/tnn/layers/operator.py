@@ -84,6 +84,8 @@ class ToeplitzOperator(nn.Module):
         elif coefficients == "poles":
             if num_poles is None or not causal:
                 raise ValueError('coefficients="poles" needs causal=True and num_poles')
+            if decay_mode == "learned":
+                raise ValueError('coefficients="poles" decay by their poles: decay_mode must be "fixed" or "none"')
             self.poles = PoleKernel(channels, num_poles, self.decay.rate)
         else:
             assert max_lags is not None
@@ -113,7 +115,7 @@ class ToeplitzOperator(nn.Module):
         """
         check_sequence("x", x, self.channels)
         x, sequences = enter(x, mask)
-        if sequences is None or x.numel() == 0:
+        if sequences is None:
             return self._product(x)
         if self.depends_on_length:
             return sequences.apply(self._product, x, needs_length=True)

@@ -166,6 +166,8 @@ class TNNModel(TNNPreTrainedModel):
 
     def new_cache(self) -> TNNCache:
         """An empty cache, for a sequence that will come in parts."""
+        if not self.can_cache:
+            raise ValueError("no cache for this model: it is bidirectional, or a layer has no state to go on from")
         return TNNCache(self._stateful)
 
     @property
