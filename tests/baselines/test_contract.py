@@ -14,6 +14,7 @@ from tnn import (
     TNNImageConfig,
 )
 from tnn.baselines import METHODS
+from tnn.layers.sequences import Sequences
 
 VOCABULARY, LIMIT = 24, 32  # positions that have a place in a table
 # So small that a short sequence has several chunks, blocks, windows, and more tokens than landmarks.
@@ -150,6 +151,26 @@ def test_images(name):
     assert TNNForImageClassification(config).eval()(torch.randn(2, 3, 12, 12)).logits.shape == (2, 3)
 
 
+@both_forms
+def test_padded_and_packed_rows_have_the_dtype_of_full_ones(name, causal):
+    mixer = model_of(name, causal).model.layers[0].token_mixer
+    x = torch.randn(2, 14, 16)
+    gaps = torch.tensor([[1, 1, 0, 1, 1, 1, 1] * 2, [1] * 9 + [0] * 5])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        whole = mixer(x)
+        for ids in (gaps == 1, gaps.cumsum(-1) // 4 + 1):
+            assert mixer(x, Sequences(ids)).dtype == whole.dtype
+
+
+@both_forms
+def test_a_batch_without_rows(name, causal):
+    model = model_of(name, causal).model
+    for training in (False, True):
+        layer = model.train(training).layers[0]
+        for mask in (None, torch.ones(0, 9)):
+            assert layer(torch.empty(0, 9, 16), mask).shape == (0, 9, 16)
+
+
 # --- who sees whom
 
 
@@ -282,9 +303,10 @@ def test_training_lowers_the_loss(name, causal):
 @both_forms
 def test_training_under_autocast(name, causal):
     model = model_of(name, causal).train()
-    ids = random_ids(2, 20)
+    ids, mask = padded([random_ids(20), random_ids(11)], "right")
+    packed = torch.cat([torch.arange(5), torch.arange(17)]).expand(2, 22)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = model(ids, labels=ids).loss
+        loss = model(ids, labels=ids).loss + model(ids, labels=ids, attention_mask=mask, position_ids=packed).loss
     loss.backward()
     assert loss.isfinite()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.requires_grad)
@@ -354,6 +376,12 @@ def test_parts_equal_the_whole(name):
         for part in ids.split([5, 1, 1, 20, 13], 1):
             parts.append(model(part, past_key_values=cache, use_cache=True).logits)
         torch.testing.assert_close(torch.cat(parts, 1), model(ids).logits, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(("name", "causal"), [(name, True) for name in sorted(WITHOUT_CACHE)] + [("tnn", False)])
+def test_no_cache_where_there_is_no_state(name, causal):
+    with pytest.raises(ValueError, match="^no cache for this model: it is bidirectional, or a layer has no state"):
+        model_of(name, causal).model.new_cache()
 
 
 # --- what transformers expects, and what is told

@@ -42,6 +42,8 @@ class Mixer(nn.Module):
         x, sequences = enter(x, mask)
         if state is not None:
             return self.go_on(x, sequences, state)
+        if x.numel() == 0:
+            return x
         if sequences is None or self.ignores_mask:
             return self.mix(x)
         return self.mix_masked(x, sequences)

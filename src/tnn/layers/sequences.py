@@ -52,18 +52,20 @@ class Sequences:
 
     def apply(self, mix: Callable[[Tensor], Tensor], x: Tensor, *, needs_length: bool = False) -> Tensor:
         """mix(x) along axis -2, each sequence alone. `mix` ignores zeros at the end, unless it `needs_length`."""
+        if x.numel() == 0:
+            return x
         traced = torch.compiler.is_compiling() or self.ids.is_meta
         if traced and not self.packed and not needs_length:
             return self.apply_aligned(lambda rows, real: mix(rows), x)
         if self._padded_at_the_ends and not needs_length:
             return mix(self.zero_padding(x))  # a shift-invariant product: zeros on either side are no news
-        flat = x.reshape(-1, x.shape[-1])
-        y = torch.zeros_like(flat)
         groups = self._same_length if needs_length else self._similar_length
-        if groups:
-            mixed = [mix(flat[g.position].masked_fill(~g.real.unsqueeze(-1), 0))[g.real] for g in groups]
-            y = y.index_copy(0, torch.cat([g.target for g in groups]), torch.cat(mixed))
-        return y.reshape(x.shape)
+        if not groups:
+            return torch.zeros_like(x)
+        flat = x.reshape(-1, x.shape[-1])
+        mixed = torch.cat([mix(flat[g.position].masked_fill(~g.real.unsqueeze(-1), 0))[g.real] for g in groups])
+        y = mixed.new_zeros(flat.shape)  # of its dtype, which under autocast is not that of x
+        return y.index_copy(0, torch.cat([g.target for g in groups]), mixed).reshape(x.shape)
 
     def apply_aligned(self, mix: Callable[[Tensor, Tensor], Tensor], x: Tensor) -> Tensor:
         """mix(rows, real) where each row is one sequence, moved to its start: `real` (..., n) is true up to its end.
