@@ -1,11 +1,14 @@
 """Every backend against the dense Toeplitz product in float64."""
 
+import os
+import shutil
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tnn.ops import direct, toeplitz_matmul, toeplitz_matrix
+from tnn.ops import direct, native, toeplitz_matmul, toeplitz_matrix
 from tnn.ops.fft import circulant_column, fast_length
 
 BACKENDS = ("auto", "dense", "fft", "banded", "native")
@@ -126,6 +129,30 @@ def test_first_and_second_derivatives(backend, causal, n, lags):
     assert torch.autograd.gradgradcheck(product, (x, coefficients))
 
 
+def test_native_kernel_is_there_wherever_it_can_be_built():
+    """Or all that is asked of "native" here would be answered by the torch backends."""
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    library, status = native.load()
+    assert library is not None or compiler is None or native._disabled(), status
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize(("n", "lags"), [(1, 1), (2, 1), (3, 5), (7, 7), (11, 3), (97, 97), (300, 20)])
+def test_native_derivatives_in_the_dtype_that_it_serves(causal, n, lags):
+    x, coefficients = torch.randn(2, n, 5), random_coefficients(lags, 5, causal, torch.float32)
+    weights = torch.randn_like(x), torch.randn_like(x), torch.randn_like(coefficients)
+    results = []
+    for dtype, backend in ((torch.float32, "native"), (torch.float64, "dense")):
+        inputs = [t.to(dtype).requires_grad_() for t in (x, coefficients)]
+        weight, *directions = (t.to(dtype).requires_grad_() for t in weights)
+        y = toeplitz_matmul(*inputs, causal=causal, backend=backend)
+        first = torch.autograd.grad(y, inputs, weight, create_graph=True)
+        results.append((*first, *torch.autograd.grad(first, (*inputs, weight), directions)))
+    for found, expected in zip(*results, strict=True):
+        assert found.dtype == torch.float32
+        assert relative_error(found, expected) < 1e-5
+
+
 @pytest.mark.parametrize("backend", FAST_BACKENDS)
 @settings(max_examples=8)
 @given(n=st.integers(300, 4099), share=st.floats(0, 1), causal=st.booleans(), seed=st.integers(0, 2**16))
@@ -150,13 +177,6 @@ def test_products_of_several_tiles(backend, rows, n, d, lags):
         results.append((y, *torch.autograd.grad(y, inputs, weight.to(dtype))))
     for found, expected in zip(*results, strict=True):
         assert relative_error(found, expected) < 2e-6
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when it first loads its decompositions
-def test_no_silent_forward_mode():
-    k = torch.randn(5, 3)
-    with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
-        torch.func.jvp(lambda x: toeplitz_matmul(x, k, causal=True), (torch.randn(5, 3),), (torch.randn(5, 3),))
 
 
 @pytest.mark.parametrize("backend", FAST_BACKENDS)

@@ -1,10 +1,10 @@
 """The one public product."""
 
-import torch
 from torch import Tensor
 
 from tnn._checks import check_choice, check_sequence
 from tnn._precision import compute_dtype
+from tnn.ops import transforms
 from tnn.ops.lags import check_coefficients, future_of
 from tnn.ops.product import BACKENDS, convolve
 
@@ -14,7 +14,8 @@ def toeplitz_matmul(x: Tensor, coefficients: Tensor, *, causal: bool = False, ba
 
     `x` is (..., n, d). `coefficients` is (w, d) with lags 0 .. w-1 when causal, else (2w-1, d) with lags
     -(w-1) .. w-1. Missing lags are zero, lags past n - 1 are ignored. Differentiable in both arguments, any number of
-    times. float16 and bfloat16 are computed in float32, float64 in float64; the result has the dtype of `x`.
+    times, in reverse and forward mode and by torch.func. float16 and bfloat16 are computed in float32, float64 in
+    float64; the result has the dtype of `x`.
 
     `backend`: "dense" (the matrix itself, O(n^2)), "fft" (O(n log n)), "banded" (overlap-save, linear in n), "native"
     (overlap-save in C++, float32 on CPU; what it does not serve is left to the others), or "auto", which takes what was
@@ -32,7 +33,6 @@ def toeplitz_matmul(x: Tensor, coefficients: Tensor, *, causal: bool = False, ba
     check_choice("backend", backend, BACKENDS)
     if x.device != coefficients.device:
         raise ValueError(f"x and coefficients must share a device; got {x.device} and {coefficients.device}")
-    if any(torch.autograd.forward_ad.unpack_dual(t).tangent is not None for t in (x, coefficients)):
-        raise NotImplementedError("toeplitz_matmul has no forward-mode derivative; use reverse mode (backward, grad)")
+    product = transforms.convolve if transforms.active(x, coefficients) else convolve
     dtype = compute_dtype(x, coefficients)
-    return convolve(x.to(dtype), coefficients.to(dtype), future_of(coefficients, causal), backend).to(x.dtype)
+    return product(x.to(dtype), coefficients.to(dtype), future_of(coefficients, causal), backend).to(x.dtype)

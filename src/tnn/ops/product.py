@@ -144,3 +144,33 @@ def _correlate_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor |
 
 convolve.register_autograd(_convolve_gradient, setup_context=_save_convolve)
 correlate.register_autograd(_correlate_gradient, setup_context=_save_correlate)
+
+
+# What vmap maps over becomes more channels, which the operators keep apart; or more rows, where all share a kernel.
+
+
+@convolve.register_vmap
+def _(
+    info: Any, in_dims: tuple[int | None, ...], x: Tensor, kernel: Tensor, future: int, backend: str
+) -> tuple[Tensor, int]:
+    if in_dims[1] is None:
+        assert in_dims[0] is not None
+        return convolve(x.movedim(in_dims[0], 0), kernel, future, backend), 0
+    x, kernel = (_as_channels(t, dim, info.batch_size) for t, dim in zip((x, kernel), in_dims, strict=False))
+    y = convolve(x, kernel, future, backend)  # (..., n, mapped * d)
+    return y.unflatten(-1, (info.batch_size, -1)), y.ndim - 1
+
+
+@correlate.register_vmap
+def _(
+    info: Any, in_dims: tuple[int | None, ...], x: Tensor, g: Tensor, lags: int, future: int, backend: str
+) -> tuple[Tensor, int]:
+    x, g = (_as_channels(t, dim, info.batch_size) for t, dim in zip((x, g), in_dims, strict=False))
+    c = correlate(x, g, lags, future, backend)  # (lags, mapped * d)
+    return c.unflatten(-1, (info.batch_size, -1)), 1
+
+
+def _as_channels(t: Tensor, mapped: int | None, size: int) -> Tensor:
+    """(..., n, d) and an axis that is mapped over -> (..., n, size * d); repeated if there is no such axis."""
+    t = t.unsqueeze(-2).expand(*t.shape[:-1], size, -1) if mapped is None else t.movedim(mapped, -2)
+    return t.flatten(-2)
