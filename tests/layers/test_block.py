@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 from tnn.layers import GatedLinearUnit, GatedToeplitzUnit, SimpleRMSNorm, TNNBlock, count_parameters
 from tnn.layers.attention import SelfAttention
+from tnn.layers.norm import make_norm
 
 STRUCTURES = ("gtu+glu", "gtu", "attention+glu")
 NORMS = ("simple_rms", "layer", "rms", "batch")
@@ -110,6 +111,14 @@ def test_batch_norm_takes_its_statistics_from_real_positions():
     twin(x[mask][None])
     assert torch.allclose(norm.running_mean, twin.running_mean)
     assert torch.allclose(norm.running_var, twin.running_var)
+
+
+def test_batch_norm_learns_nothing_from_padding_alone():
+    norm = make_norm("batch", 8)
+    norm(torch.randn(4, 12, 8), torch.rand(4, 12) > 0.4)
+    before = copy.deepcopy(norm.state_dict())
+    assert norm(torch.randn(4, 12, 8), torch.zeros(4, 12)).isfinite().all()
+    torch.testing.assert_close(norm.state_dict(), before, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)

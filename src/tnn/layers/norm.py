@@ -78,21 +78,23 @@ class BatchNorm(nn.BatchNorm1d):
         x, sequences = enter(x.to(compute_dtype(x)), mask)  # sums over all positions
         assert sequences is not None
         axes = tuple(range(x.ndim - 1))
-        count = sequences.real.sum().clamp_min(1)
+        positions = sequences.real.sum()
+        count = positions.clamp_min(1)
         mean = sequences.zero_padding(x).sum(axes) / count
         variance = sequences.zero_padding(x - mean).square().sum(axes) / count
-        self._track(mean.detach(), variance.detach() * count / (count - 1).clamp_min(1))
+        self._track(mean.detach(), variance.detach() * count / (count - 1).clamp_min(1), positions > 0)
         y = (x - mean) * torch.rsqrt(variance + self.eps)
         return (y * self.weight + self.bias).to(dtype)
 
-    def _track(self, mean: Tensor, unbiased_variance: Tensor) -> None:
+    def _track(self, mean: Tensor, unbiased_variance: Tensor, seen: Tensor) -> None:
+        """`seen` () is false for a batch of padding only, which changes nothing; not read, for the sake of graphs."""
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
         assert self.momentum is not None
-        self.num_batches_tracked.add_(1)
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-        self.running_var.lerp_(unbiased_variance.to(self.running_var.dtype), self.momentum)
+        self.num_batches_tracked.add_(seen)
+        for running, found in ((self.running_mean, mean), (self.running_var, unbiased_variance)):
+            running.lerp_(torch.where(seen, found.to(running.dtype), running), self.momentum)
 
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
