@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from tnn import TNNConfig, TNNForCausalLM
@@ -400,6 +401,14 @@ def test_starts_on_the_meta_device(method):
         assert torch.equal(mixer.operator.log_dt[:, 0], mixer.operator.log_dt[:, 1])
         assert (mixer.operator.poles[:, 0] == -0.5).all()
         assert (mixer.operator.poles[:, 1] > 0).all()
+
+
+@pytest.mark.parametrize("method", ["s4", "dss"])
+def test_tensors_without_values_leave_nothing_behind(method):
+    for _ in range(2):
+        with FakeTensorMode():
+            assert SMALL[method](causal=True)(torch.empty(2, 9, 4)).shape == (2, 9, 4)
+        assert SMALL[method](causal=True)(torch.randn(2, 9, 4)).isfinite().all()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The HiPPO-LegS matrix, from which state spaces start: how projections on Legendre polynomials follow an input."""
 
-from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -15,7 +14,6 @@ class Modes(NamedTuple):
     p: Tensor  # correction of rank one, complex
 
 
-@cache
 def hippo_modes(size: int) -> Modes:
     """A_nk = -sqrt((2n+1)(2k+1)) below the diagonal and -(n+1) on it, B_n = sqrt(2n+1), in its eigenvectors.
 
