@@ -13,7 +13,9 @@ from tnn import (
     TNNForSequenceClassification,
     TNNImageConfig,
 )
-from tnn.baselines import METHODS
+from tnn.baselines import METHODS, Method
+from tnn.baselines.block import BaselineBlock
+from tnn.baselines.mixer import Mixer
 from tnn.layers.sequences import Sequences
 
 VOCABULARY, LIMIT = 24, 32  # positions that have a place in a table
@@ -39,8 +41,7 @@ OPTIONS = {
     "bigbird": {"block": 2, "random_blocks": 1},
 }
 CAUSAL = ["tnn", *(name for name, method in METHODS.items() if method.causal)]
-BIDIRECTIONAL = ["tnn", *(name for name, method in METHODS.items() if method.bidirectional)]
-BOTH = [(name, True) for name in CAUSAL] + [(name, False) for name in BIDIRECTIONAL]
+BOTH = [(name, True) for name in CAUSAL] + [(name, False) for name in ("tnn", *METHODS)]
 # What they are known for.
 CHANGES_WITH_LENGTH = {"cosformer", "dss", "flash-quad"}  # so that causal outputs are not final
 WITHOUT_CACHE = CHANGES_WITH_LENGTH | {"transformer-ls"}
@@ -380,7 +381,7 @@ def test_parts_equal_the_whole(name):
 
 @pytest.mark.parametrize(("name", "causal"), [(name, True) for name in sorted(WITHOUT_CACHE)] + [("tnn", False)])
 def test_no_cache_where_there_is_no_state(name, causal):
-    with pytest.raises(ValueError, match="^no cache for this model: it is bidirectional, or a layer has no state"):
+    with pytest.raises(ValueError, match=r"^no cache for this model: it is bidirectional, or a layer has no state"):
         model_of(name, causal).model.new_cache()
 
 
@@ -395,6 +396,33 @@ def test_hidden_states_are_recorded(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_unknown_options_are_told(name):
-    with pytest.raises(ValueError, match=f"^mixer_options of '{name}': .*'colour'$") as error:
+    message = f"^options of mixer '{name}' must be one of .*'faithful'.*; got 'colour'$"
+    with pytest.raises(ValueError, match=message) as error:
         config_of(name, False, mixer_options={"colour": "red"})
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "error", "message"),
+    [
+        ("16", {}, TypeError, "hidden_size must be an integer; got '16'"),
+        (16, {"num_heads": 3}, ValueError, "num_heads must divide hidden_size 16; got 3"),
+        (16, {"ffn_expansion": 0.3}, ValueError, "ffn_expansion must make 16 .* a whole number, 1 or more; got 0.3"),
+        (16, {"mixer": "performer", "features": "8"}, TypeError, "features must be an integer; got '8'"),
+        (16, {"mixer": 3}, TypeError, "mixer must be the name of a method; got 3"),
+    ],
+)
+def test_arguments_of_a_block_are_named(size, options, error, message):
+    with pytest.raises(error, match=f"^{message}$"):
+        BaselineBlock(size, **{"mixer": "transformer", **options})
+
+
+def test_mistakes_in_a_mixer_are_not_taken_for_wrong_options(monkeypatch):
+    class Broken(Mixer):
+        def __init__(self, hidden_size, *, causal=False):
+            super().__init__(hidden_size, causal=causal)
+            len(hidden_size)
+
+    monkeypatch.setattr(Method, "load", lambda method: Broken)
+    with pytest.raises(TypeError, match="has no len"):
+        BaselineBlock(16, mixer="fnet")

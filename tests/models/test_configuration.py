@@ -40,7 +40,9 @@ from tnn.layers import count_parameters
         ({"dropout": 2.0}, r"dropout must be in \[0, 1\]; got 2.0"),
         ({"embedding_dropout": -1.0}, r"embedding_dropout must be in \[0, 1\]; got -1.0"),
         ({"bandwidth_tolerance": -1.0}, "bandwidth_tolerance must be finite and 0 or more; got -1.0"),
-        ({"structure": "attention+glu", "num_attention_heads": 7}, "num_heads must divide hidden_size 512; got 7"),
+        ({"structure": "attention+glu", "num_attention_heads": 7}, "^num_attention_heads must divide hidden_size 512"),
+        ({"mixer": "transformer", "num_attention_heads": 7}, "^num_attention_heads must divide hidden_size 512; got 7"),
+        ({"mixer": "transformer", "glu_expansion": 0.3}, "^glu_expansion must make 512 .* a whole number"),
     ],
 )
 def test_unknown_values_are_told(changes, message):

@@ -4,7 +4,8 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from tnn.baselines.mixer import Mixer, XavierLinear, check_heads, join_heads, split_heads
+from tnn.baselines.mixer import Mixer, XavierLinear
+from tnn.layers.attention import check_heads, join_heads, split_heads
 
 
 class Attention(Mixer):
@@ -18,7 +19,7 @@ class Attention(Mixer):
 
     def __init__(self, hidden_size: int, *, causal: bool = False, num_heads: int = 1, faithful: bool = False):
         super().__init__(hidden_size, causal=causal, faithful=faithful)
-        check_heads(hidden_size, num_heads)
+        check_heads("num_heads", hidden_size, num_heads)
         self.num_heads = num_heads
         self.head_size = hidden_size // num_heads
         self.query_proj = self._dense("query")

@@ -1,9 +1,11 @@
 """The block that a method of the comparison stands in: norm and residual, and a feed-forward layer if it has one."""
 
+from inspect import signature
 from typing import Any
 
 from torch import Tensor, nn
 
+from tnn._checks import check_choice
 from tnn.baselines.registry import find_method
 from tnn.layers.activation import activation
 from tnn.layers.block import Block
@@ -36,15 +38,17 @@ class BaselineBlock(Block):
         **options: Any,
     ):
         method = find_method(mixer)
-        if not (method.causal if causal else method.bidirectional):
-            wanted, there = ("causal", "bidirectional") if causal else ("bidirectional", "causal")
-            raise ValueError(f"mixer {mixer!r} has no {wanted} form: it is {there} only")
+        if causal and not method.causal:
+            raise ValueError(f"mixer {mixer!r} has no causal form: it is bidirectional only")
+        make = method.load()
+        allowed = [name for name in signature(make).parameters if name not in ("hidden_size", "causal", "num_heads")]
+        for name in options:
+            check_choice(f"options of mixer {mixer!r}", name, allowed)
         heads = {"num_heads": num_heads} if method.heads else {}
-        try:
-            token_mixer = method.load()(hidden_size, causal=causal, **heads, **options)
-        except TypeError as error:
-            raise ValueError(f"mixer_options of {mixer!r}: {error}") from None
-        ffn = FeedForward(hidden_size, ffn_expansion, hidden_act) if method.feed_forward else None
+        token_mixer = make(hidden_size, causal=causal, **heads, **options)
+        ffn = None
+        if method.feed_forward:
+            ffn = FeedForward(hidden_size, inner_size("ffn_expansion", hidden_size, ffn_expansion), hidden_act)
         super().__init__(hidden_size, token_mixer, ffn, norm=norm, norm_position=norm_position, dropout=dropout)
         self.remembers = token_mixer.remembers
         if token_mixer.bare:
@@ -69,9 +73,8 @@ class BaselineBlock(Block):
 class FeedForward(nn.Module):
     """Two dense layers with an activation between them; each position alone."""
 
-    def __init__(self, hidden_size: int, expansion: float, hidden_act: str):
+    def __init__(self, hidden_size: int, inner: int, hidden_act: str):
         super().__init__()
-        inner = inner_size("glu_expansion", hidden_size, expansion)
         self.hidden_act = hidden_act
         self._activation = activation("hidden_act", hidden_act)
         self.in_proj = nn.Linear(hidden_size, inner)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tnn._checks import check_fraction, check_positive
 from tnn._precision import compute_dtype, no_autocast
 from tnn.baselines.attention import Attention
-from tnn.baselines.mixer import join_heads, split_heads
+from tnn.layers.attention import join_heads, split_heads
 from tnn.layers.sequences import Sequences
 
 
@@ -247,7 +247,7 @@ class LongShortAttention(Attention):
 
 
 class NormalLinear(nn.Linear):
-    """A dense layer that starts from N(0, 0.02), without a bias."""
+    """A dense layer whose weights start from N(0, 0.02), and its bias from 0."""
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=0.02)

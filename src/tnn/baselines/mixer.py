@@ -77,22 +77,6 @@ class Mixer(nn.Module):
         return f"causal={self.causal}" + (", faithful" if self.faithful else "")
 
 
-def check_heads(hidden_size: int, num_heads: int) -> None:
-    check_positive("num_heads", num_heads)
-    if hidden_size % num_heads:
-        raise ValueError(f"num_attention_heads must divide hidden_size {hidden_size}; got {num_heads}")
-
-
-def split_heads(x: Tensor, num_heads: int) -> Tensor:
-    """(..., n, d) -> (..., heads, n, d / heads)."""
-    return x.unflatten(-1, (num_heads, -1)).transpose(-3, -2)
-
-
-def join_heads(x: Tensor) -> Tensor:
-    """(..., heads, n, d / heads) -> (..., n, d)."""
-    return x.transpose(-3, -2).flatten(-2)
-
-
 class XavierLinear(nn.Linear):
     """A dense layer that starts uniform by the sum of its sides; its bias as torch's, or 0."""
 

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tnn._checks import check_positive
-from tnn.baselines.mixer import split_heads
 from tnn.baselines.projected_attention import ProjectedAttention, draws_from
+from tnn.layers.attention import split_heads
 
 _OWN_POSITION = -1e5  # so much below any score that a token looks at itself only if it sees no other
 _MASKED = -1e9

@@ -13,7 +13,6 @@ class Method:
     home: str  # module of tnn.baselines
     mixer: str  # class in it
     causal: bool = True  # has a causal form
-    bidirectional: bool = True
     feed_forward: bool = True  # a feed-forward layer follows in its block
     heads: bool = True
 
@@ -56,6 +55,8 @@ def find_method(name: str) -> Method:
     >>> find_method("fnet").causal
     False
     """
+    if not isinstance(name, str):
+        raise TypeError(f"mixer must be the name of a method; got {name!r}")
     if name in METHODS:
         return METHODS[name]
     close = get_close_matches(name, METHODS, n=1)

@@ -12,10 +12,7 @@ class SelfAttention(nn.Module):
 
     def __init__(self, hidden_size: int, num_heads: int = 1, *, causal: bool = False):
         super().__init__()
-        check_positive("hidden_size", hidden_size)
-        check_positive("num_heads", num_heads)
-        if hidden_size % num_heads:
-            raise ValueError(f"num_heads must divide hidden_size {hidden_size}; got {num_heads}")
+        check_heads("num_heads", hidden_size, num_heads)
         self.hidden_size = hidden_size
         self.num_heads = num_heads
         self.causal = causal
@@ -28,16 +25,13 @@ class SelfAttention(nn.Module):
         """x (..., n, hidden_size), mask (..., n) true at real positions -> (..., n, hidden_size)."""
         check_sequence("x", x, self.hidden_size)
         x, sequences = enter(x, mask)
-        q, k, v = (
-            layer(x).unflatten(-1, (self.num_heads, -1)).transpose(-3, -2)  # (..., heads, n, hidden_size / heads)
-            for layer in (self.query_proj, self.key_proj, self.value_proj)
-        )
+        q, k, v = (split_heads(layer(x), self.num_heads) for layer in (self.query_proj, self.key_proj, self.value_proj))
         if sequences is None:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         else:
             visible = self._visible(sequences.ids).unsqueeze(-3)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
-        return self.out_proj(y.transpose(-3, -2).flatten(-2))
+        return self.out_proj(join_heads(y))
 
     def _visible(self, ids: Tensor) -> Tensor:
         """(..., n, n): who may look at whom. Padding sees padding, or its rows would be a softmax of nothing."""
@@ -46,3 +40,20 @@ class SelfAttention(nn.Module):
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, causal={self.causal}"
+
+
+def check_heads(name: str, hidden_size: int, num_heads: int) -> None:
+    check_positive("hidden_size", hidden_size)
+    check_positive(name, num_heads)
+    if hidden_size % num_heads:
+        raise ValueError(f"{name} must divide hidden_size {hidden_size}; got {num_heads}")
+
+
+def split_heads(x: Tensor, num_heads: int) -> Tensor:
+    """(..., n, d) -> (..., heads, n, d / heads)."""
+    return x.unflatten(-1, (num_heads, -1)).transpose(-3, -2)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """(..., heads, n, d / heads) -> (..., n, d)."""
+    return x.transpose(-3, -2).flatten(-2)

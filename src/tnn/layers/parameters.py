@@ -8,7 +8,7 @@ from tnn.layers.operator import ToeplitzOperator
 
 
 class ParameterCount(NamedTuple):
-    """`trained` parameters, and the values of `fixed_decay` (one a channel) that the paper's tables count as well."""
+    """`trained`: all parameters, also frozen ones; `fixed_decay`: rates, one a channel, that the paper counts as well."""
 
     trained: int
     fixed_decay: int

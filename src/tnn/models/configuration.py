@@ -9,7 +9,9 @@ from transformers import PreTrainedConfig
 from tnn._checks import check_choice, check_fraction, check_positive
 from tnn.baselines import find_method
 from tnn.layers import TNNBlock
+from tnn.layers.attention import check_heads
 from tnn.layers.block import Block
+from tnn.layers.gated import inner_size
 from tnn.layers.norm import NORMS
 
 POSITION_EMBEDDINGS = ("none", "sinusoidal", "learned")
@@ -62,8 +64,7 @@ class TNNBlockConfig(PreTrainedConfig):
             check_positive("max_position_embeddings", self.max_position_embeddings)
         elif self.position_embedding == "learned":
             raise ValueError('max_position_embeddings must be given when position_embedding="learned"')
-        if self.mixer != "tnn":
-            find_method(self.mixer)
+        self._check_renamed()
         check_choice("position_embedding", self.position_embedding, POSITION_EMBEDDINGS)
         check_choice("pooling", self.pooling, POOLINGS)
         check_choice("initializer", self.initializer, INITIALIZERS)
@@ -82,6 +83,15 @@ class TNNBlockConfig(PreTrainedConfig):
             self.block_class(**self.block_options())  # which checks each of its options
         super().__post_init__(**kwargs)
         import_module("tnn.models.auto")  # whoever has a configuration can ask the Auto classes for its model
+
+    def _check_renamed(self) -> None:
+        """What a block knows by another name."""
+        method = None if self.mixer == "tnn" else find_method(self.mixer)
+        has_heads = self.structure == "attention+glu" if method is None else method.heads
+        if has_heads:
+            check_heads("num_attention_heads", self.hidden_size, self.num_attention_heads)
+        if method is not None and method.feed_forward:
+            inner_size("glu_expansion", self.hidden_size, self.glu_expansion)
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
