@@ -8,7 +8,7 @@ from tnn.layers.operator import ToeplitzOperator
 
 
 class ParameterCount(NamedTuple):
-    """`trained`: all parameters, also frozen ones; `fixed_decay`: rates, one a channel, that the paper counts as well."""
+    """`trained`: all parameters, frozen or not; `fixed_decay`: rates, one a channel, that the paper counts as well."""
 
     trained: int
     fixed_decay: int
