@@ -127,7 +127,7 @@ def main() -> None:
         "# Streaming and the state space",
         "",
         f"`python -m benchmarks.streaming`, seed 0, {environment()}.",
-        f"`mini-alm` ({model.num_parameters():,} parameters, decay {model.config.decay}), {STEPS} steps of",
+        f"`mini-alm` ({model.num_parameters():,} trained parameters, decay {model.config.decay}), {STEPS} steps of",
         f"{BATCH} x {LENGTH} bytes of Python's standard library; tested on its last tenth.",
         "",
         f"## State space at tolerance {TOLERANCE:g}",

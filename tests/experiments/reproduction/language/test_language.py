@@ -205,7 +205,7 @@ def test_methods_are_compared_with_counts(tmp_path, wikitext, records, record):
     records.add(record(trial, **metrics))
     pairs, triples = metrics["pairs"], metrics["triples"]
     (note,) = about_counts(Options(), records)
-    assert f"counts of pairs of bytes have {pairs:.2f} and counts of triples of bytes have {triples:.2f}." in note
+    assert f"from counts of pairs {pairs:.2f} and of triples {triples:.2f}" in note
     assert count_trials(Options(scale="paper")) == []
 
 
@@ -243,7 +243,7 @@ def test_what_is_ahead_of_tnn_is_shown_seed_by_seed(records, record):
             records.add(record(trial, test_perplexity=numbers[trial.row][trial.seed]))
     claim = ALM.conclude(Options(methods=tuple(numbers)), records).claims[-1]
     assert claim.verdict == "holds in part"
-    assert claim.doubts == "over their seeds, tnn 3.600 to 3.800, gss 3.650 to 3.670."
+    assert claim.doubts == "seeds range for tnn from 3.600 to 3.800, for gss from 3.650 to 3.670."
 
 
 def test_what_does_not_blow_up_is_named(records, record):
@@ -330,6 +330,15 @@ def test_a_seed_that_diverged_counts(records, record):
             losses = {"losses": [1.3] * 18 + [None], "tokens": 1000, "train_length": 512}
             records.add(record(trial, **({"failed": "nan"} if value is None else losses)))
     assert EXTRAPOLATION.conclude(options, records).figure is not None
+
+
+def test_second_is_not_the_best(records, record):
+    options = Options(seeds=1)
+    numbers = {"tnn": 3.7, "normalized": 3.6, "sincos": 3.9}
+    for trial in RPE_INPUT.plan(options):
+        if not trial.part:
+            records.add(record(trial, validation_perplexity=numbers[trial.row]))
+    assert [claim.verdict for claim in RPE_INPUT.conclude(options, records).claims] == ["does not hold"]
 
 
 def test_a_claim_about_methods_that_are_missing_is_not_judged(records, record):

@@ -104,8 +104,8 @@ def _among_the_best(theirs: dict[str, float], ours: dict[str, float]) -> Claim:
 def _ahead_of(text: str, others: tuple[str, ...], test: dict[str, list[float]]) -> Claim:
     rows = ("tnn", *others)
     numbers = [f"{row} {spread(test[row], 3)}" if row in test else f"{row} not measured" for row in rows]
-    ranges = [f"{row} {min(test[row]):.3f} to {max(test[row]):.3f}" for row in rows if len(test.get(row, ())) > 1]
-    checked = f"over their seeds, {', '.join(ranges)}." if ranges else ""
+    ranges = [f"{row} from {min(test[row]):.3f} to {max(test[row]):.3f}" for row in rows if len(test.get(row, ())) > 1]
+    checked = f"seeds range for {', for '.join(ranges)}." if ranges else ""
     return Claim(text, verdict_of(ahead(test, "tnn", others)), "; ".join(numbers), checked)
 
 
