@@ -1,6 +1,6 @@
 """A kernel that is computed once and kept, for as long as nothing that it is made from has changed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -61,7 +61,7 @@ def _is_plain(module: nn.Module) -> bool:
     return known and not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
 
 
-def _same(old: list[Tensor], new: list[Tensor]) -> bool:
+def _same(old: Sequence[Tensor], new: Sequence[Tensor]) -> bool:
     """By value, not by version counter: an edit through `.data` does not count up."""
     return len(old) == len(new) and all(
         a.dtype == b.dtype and a.device == b.device and torch.equal(a, b) for a, b in zip(old, new, strict=True)
