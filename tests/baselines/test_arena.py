@@ -572,7 +572,7 @@ def test_attention_dropout(name):
         ("linformer", {"attention_dropout": 2.0}, "attention_dropout"),
         ("informer", {"factor": 0}, "factor"),
         ("reformer", {"hashes": 0}, "hashes"),
-        ("reformer", {"num_heads": 3}, "num_attention_heads"),
+        ("reformer", {"num_heads": 3}, "num_heads must divide"),
         ("bigbird", {"random_blocks": 0}, "random_blocks"),
         ("bigbird", {"causal": True}, "BigBirdAttention is bidirectional only"),
     ],
