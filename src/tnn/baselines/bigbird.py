@@ -94,7 +94,7 @@ class BigBirdAttention(ProjectedAttention):
         for row in range(1, blocks - 1):
             candidates[row - 1, self._candidates(row, blocks)] = True
         generator = torch.Generator().manual_seed(self.seed)
-        chance = torch.rand(self.num_heads, *candidates.shape, generator=generator, device="cpu")
+        chance = torch.rand(self.num_heads, *candidates.shape, generator=generator, dtype=torch.float32, device="cpu")
         drawn = chance.masked_fill(~candidates, -1).topk(self.random_blocks, dim=-1)
         return drawn.indices, drawn.values >= 0
 

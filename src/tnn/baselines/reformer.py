@@ -103,7 +103,7 @@ class ReformerAttention(ProjectedAttention):
         count = 2 ** ((2 * (n // self.chunk)).bit_length() - 1)
         generator, device = draws_from(self.training, q.device)
         shape = (self.num_heads, self.hashes, p, count // 2)
-        rotation = torch.randn(shape, generator=generator, device=device).to(q)
+        rotation = torch.randn(shape, generator=generator, dtype=torch.float32, device=device).to(q)
         rotated = q.unsqueeze(-3) @ rotation  # (..., heads, rounds, n, count / 2)
         buckets = torch.cat([rotated, -rotated], dim=-1).argmax(-1)
         return buckets if real is None else buckets.masked_fill(~real[..., None, None, :], count)

@@ -132,7 +132,7 @@ def test_a_pre_training_that_failed_counts_0(place, record):
     place.records.add(record(of, failed="the loss is nan at step 3"))
     for task in TASKS:
         found = tuning_trial(of, task, Options()).work(place)
-        assert found == {"score": 0.0, "failed": "the pre-training failed: the loss is nan at step 3"}
+        assert found == {"score": 0.0, "failed": "the training failed: the loss is nan at step 3"}
     assert "failed" in KERNELS.plan(Options())[-1].work(place)
 
 

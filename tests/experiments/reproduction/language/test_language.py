@@ -23,6 +23,7 @@ from tnn.experiments.reproduction.language.alm import ALM
 from tnn.experiments.reproduction.language.counts import PRIOR, about_counts, count_losses, count_trials
 from tnn.experiments.reproduction.language.extrapolation import EXTRAPOLATION
 from tnn.experiments.reproduction.language.longer import LONGER, about_longer
+from tnn.experiments.reproduction.language.rates import rate_trials
 from tnn.experiments.training import Diverged
 from tnn.models import load_preset
 
@@ -288,6 +289,27 @@ def test_decay_claims(records, record):
     decay_records(records, record, options)
     verdicts = [claim.verdict for claim in DECAY.conclude(options, records).claims]
     assert verdicts == ["holds"] * 5
+
+
+def test_learned_rates_are_told_where_a_claim_fails(records, record):
+    options = Options(seeds=2, methods=("0.99", "learned"))
+    for trial in DECAY.plan(options):
+        if trial.part == "rates":
+            records.add(record(trial, before=[0.91, 0.95, 0.97], after=[0.75, 0.8, 0.84 + trial.seed / 100]))
+        elif not trial.part:
+            records.add(record(trial, validation_perplexity=3.7 if trial.row == "tnn" else 3.6))
+    claim = DECAY.conclude(options, records).claims[4]
+    assert claim.verdict == "does not hold"
+    assert claim.doubts == "Half of the learned rates lie in 0.75 to 0.84, 0.75 to 0.85; they began in 0.91 to 0.97."
+
+
+def test_rates_are_those_of_the_model(place, wikitext, monkeypatch):
+    monkeypatch.setitem(language.EXTENTS, "mini", replace(language.EXTENTS["mini"], search=None))
+    (trial,) = rate_trials(Options(seeds=1, steps=1))
+    found = trial.work(place)
+    assert found["before"][1] == pytest.approx(1 / (1 + math.exp(-3)), abs=0.02)
+    assert found["after"] == pytest.approx(found["before"], abs=0.02)  # after one update
+    assert rate_trials(Options(methods=("0.9",))) == []
 
 
 def test_extrapolation_is_judged_on_one_text(records, record):

@@ -8,10 +8,11 @@ import torch
 
 from tnn.experiments.evaluation import load_model
 from tnn.experiments.figures import Kernel, draw_kernels, find_kernels
-from tnn.experiments.reproduction.bidirectional.pretraining import pre_trainings, trained
+from tnn.experiments.reproduction.bidirectional.pretraining import pre_trainings
 from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
 from tnn.experiments.reproduction.harness.judging import verdict_of
 from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trainings import trained
 from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Trial
 from tnn.experiments.training import Diverged
 

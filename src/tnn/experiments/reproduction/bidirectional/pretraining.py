@@ -12,7 +12,7 @@ from tnn.experiments.evaluation import load_model
 from tnn.experiments.perplexity import from_loss
 from tnn.experiments.recipe import GlueRecipe, ModelSection, Recipe
 from tnn.experiments.reproduction import published
-from tnn.experiments.reproduction.harness.trainings import Search, Setup, search_trials, training_trial
+from tnn.experiments.reproduction.harness.trainings import Search, Setup, search_trials, trained, training_trial
 from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Scale, Trial
 from tnn.experiments.training import SCORES, Diverged, train
 from tnn.layers import count_parameters
@@ -138,13 +138,3 @@ def _tune(recipe: GlueRecipe, base: Path, data: Path, out: Path) -> Metrics:
     found: Metrics = json.loads((out / SCORES).read_text())[recipe.data.tasks[0]]
     shutil.rmtree(out)
     return found
-
-
-def trained(of: Trial, place: Place) -> Path:
-    """The folder of a pre-trained model; it is trained again if it was measured before, and is gone."""
-    record = place.records.find(of)
-    if record is not None and "failed" in record.metrics:
-        raise Diverged(f"the pre-training failed: {record.metrics['failed']}")
-    if not runs.is_finished(of.folder(place)):
-        of.work(place)
-    return of.folder(place)

@@ -133,6 +133,19 @@ def train_once(recipe: Recipe, folder: Path, measure: Measure) -> Metrics:
     return {"learning_rate": rate, **measured, **speed, **measure(folder, recipe)}
 
 
+def trained(of: Trial, place: Place) -> Path:
+    """The folder of a trained model; it is trained again if it was measured before, and is gone."""
+    record = place.records.find(of)
+    if record is not None and "failed" in record.metrics:
+        raise Diverged(f"the training failed: {record.metrics['failed']}")
+    folder = of.folder(place)
+    if not runs.is_finished(folder):
+        again = of.work(place)
+        if "failed" in again:
+            raise Diverged(f"the training failed: {again['failed']}")
+    return folder
+
+
 def best_rate(searches: Sequence[Trial], place: Place) -> float:
     """The one with the lowest loss on validation."""
     found = {}

@@ -15,6 +15,7 @@ from tnn.experiments.reproduction.harness.judging import ahead, collect, means, 
 from tnn.experiments.reproduction.harness.records import Records
 from tnn.experiments.reproduction.harness.trial import Options, Scale, Trial
 from tnn.experiments.reproduction.language.longer import about_longer
+from tnn.experiments.reproduction.language.rates import about_rates, rate_trials
 from tnn.experiments.reproduction.language.trials import (
     DECAYS,
     extrapolation_of,
@@ -36,7 +37,7 @@ class Found:
     perplexities: Values  # on validation, in blocks of the length of training
     trained: Values  # the same on the text of extrapolation
     averages: Values  # over all lengths of extrapolation
-    longer: str  # what longer trainings say, if there are any
+    checked: str  # what else was measured, where a claim does not hold
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Ablation:
     claims: Callable[[Found], tuple[Claim, ...]]
     notes: tuple[str, ...] = ()
     averages: Mapping[str, float] | None = None  # published, over the lengths of extrapolation
-    longer: tuple[str, ...] = ()  # rows of the experiment of longer trainings that its claims are checked with
+    checks: Callable[[Options], list[Trial]] = lambda options: []  # further trials
+    about_checks: Callable[[Options, Records], str] = lambda options, records: ""  # and what came of them
 
     def to_experiment(self) -> Experiment:
         rows = tuple(self.variants["mini"])
@@ -73,14 +75,14 @@ def _lengths(ablation: Ablation, trials: list[Trial], options: Options) -> list[
 
 def _plan(ablation: Ablation, options: Options) -> list[Trial]:
     trials = _trials(ablation, options)
-    return [*search_of("tnn", options), *trials, *_lengths(ablation, trials, options)]
+    return [*search_of("tnn", options), *trials, *_lengths(ablation, trials, options), *ablation.checks(options)]
 
 
 def _conclude(ablation: Ablation, options: Options, records: Records) -> Outcome:
     trials = _trials(ablation, options)
     own = next(row for row, changes in ablation.variants[options.scale].items() if not changes)
-    longer = about_longer(ablation.longer, options, records)
-    found = _find(trials, _lengths(ablation, trials, options), own, longer, records)
+    checked = ablation.about_checks(options, records)
+    found = _find(trials, _lengths(ablation, trials, options), own, checked, records)
     parameters = means(_named(collect(trials, records, "parameters"), own))
     head = ["variant", "published", "ours"]
     head += ["published average over lengths", "our average"] if ablation.averages else []
@@ -97,14 +99,14 @@ def _conclude(ablation: Ablation, options: Options, records: Records) -> Outcome
     return Outcome((table,), figure, ablation.claims(found), notes)
 
 
-def _find(trials: list[Trial], lengths: list[Trial], own: str, longer: str, records: Records) -> Found:
+def _find(trials: list[Trial], lengths: list[Trial], own: str, checked: str, records: Records) -> Found:
     perplexities = collect(trials, records, "validation_perplexity", diverged=inf)
     trained: Values = {}
     for trial in lengths:
         if (record := records.find(trial)) and "failed" not in record.metrics:
             trained.setdefault(trial.row, []).append(extrapolation_of(record).perplexities[0].per_token)
     averages = collect(lengths, records, "average", diverged=inf)
-    return Found(_named(perplexities, own), _named(trained, own), _named(averages, own), longer)
+    return Found(_named(perplexities, own), _named(trained, own), _named(averages, own), checked)
 
 
 def _named(values: Values, own: str) -> Values:
@@ -241,8 +243,15 @@ DECAY = Ablation(
     {row: numbers[0] for row, numbers in published.DECAY.items()},
     lambda found: _decay_claims(found),
     averages={row: numbers[1] for row, numbers in published.DECAY.items()},
-    longer=("tnn", "0.9"),
+    checks=rate_trials,
+    about_checks=lambda options, records: _about_memory(options, records),
 ).to_experiment()
+
+
+def _about_memory(options: Options, records: Records) -> str:
+    """Whether this text and these updates ask for a shorter memory than the paper's."""
+    sentences = (about_rates(options, records), about_longer(("tnn", "0.9"), options, records))
+    return " ".join(filter(None, sentences))
 
 
 def _decay_claims(found: Found) -> tuple[Claim, ...]:
@@ -273,14 +282,14 @@ def _decay_claims(found: Found) -> tuple[Claim, ...]:
             "0.99 is better than 0.95, and that than 0.9, at 512.",
             verdict_of([*ahead(found.perplexities, "0.99", ["0.95"]), *ahead(found.perplexities, "0.95", ["0.9"])]),
             _numbers(("0.99", "0.95", "0.9"), found.perplexities),
-            found.longer,
+            found.checked,
         ),
         _best(
             "On average over the lengths 0.99 is the best.",
             "0.99",
             ("0.9", "0.95", "0.999", "1", "learned"),
             found.averages,
-            found.longer,
+            found.checked,
         ),
-        _better("A learned decay is worse than 0.99 at 512.", "0.99", ("learned",), found.perplexities),
+        _best("A learned decay is worse than 0.99 at 512.", "0.99", ("learned",), found.perplexities, found.checked),
     )

@@ -11,8 +11,9 @@ from tnn.experiments.extrapolation import LENGTHS, Extrapolation, extrapolate
 from tnn.experiments.perplexity import Perplexity, block_perplexity, from_loss
 from tnn.experiments.recipe import Recipe
 from tnn.experiments.reproduction.harness.records import Record
-from tnn.experiments.reproduction.harness.trainings import Search, Setup, search_trials, training_trial
+from tnn.experiments.reproduction.harness.trainings import Search, Setup, search_trials, trained, training_trial
 from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Scale, Trial
+from tnn.experiments.training import Diverged
 from tnn.layers import count_parameters
 
 METHODS = (
@@ -142,11 +143,10 @@ def lengths_trial(of: Trial, options: Options, experiment: str = "extrapolation"
 
 
 def _lengths(place: Place, of: Trial, tokens: int | None) -> Metrics:
-    folder = of.folder(place)
-    if not runs.is_finished(folder):
-        again = of.work(place)  # measured before, on another machine or in a folder that is gone
-        if "failed" in again:
-            return {"failed": again["failed"]}
+    try:
+        folder = trained(of, place)
+    except Diverged as error:
+        return {"failed": str(error)}
     model = load_model(folder)
     text = load_text(folder, model, None, "test")
     found = extrapolate(model, text.tokens, LENGTHS, text.tokenizer.eos_token_id, text.length, max_tokens=tokens)

@@ -1,0 +1,59 @@
+"""The rates that learned decays come to: whether training itself asks for a long memory or a short one."""
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from tnn.experiments.evaluation import load_model
+from tnn.experiments.reproduction.harness.records import Records
+from tnn.experiments.reproduction.harness.trainings import trained
+from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Trial
+from tnn.experiments.reproduction.language.trials import DECAYS, variant_trials
+from tnn.experiments.training import Diverged
+from tnn.layers.decay import Decay
+
+SHARES = (0.25, 0.5, 0.75)  # of the channels that have a rate below
+
+
+def rate_trials(options: Options) -> list[Trial]:
+    """One for each training with learned decays."""
+    if options.methods is not None and "learned" not in options.methods:
+        return []
+    return [_trial(of) for of in variant_trials("ablation-decay", "learned", DECAYS["learned"], options)]
+
+
+def _trial(of: Trial) -> Trial:
+    settings = {"of": of.settings, "shares": list(SHARES)}
+    return Trial(of.experiment, of.row, settings, partial(_work, of=of), "rates", of.seed, cost=100.0)
+
+
+def _work(place: Place, of: Trial) -> Metrics:
+    try:
+        model = load_model(trained(of, place))
+    except Diverged as error:
+        return {"failed": str(error)}
+    torch.manual_seed(of.seed)
+    return {"before": _quantiles(type(model)(model.config)), "after": _quantiles(model)}
+
+
+@torch.no_grad()
+def _quantiles(model: nn.Module) -> list[float]:
+    """Of the rates of all channels in all layers."""
+    one = torch.ones(1)  # a lag, at which the decay is its rate
+    rates = torch.cat([module(one).flatten() for module in model.modules() if isinstance(module, Decay)])  # (channels,)
+    found: Tensor = rates.double().quantile(torch.tensor(SHARES, dtype=torch.float64))
+    return [round(value, 4) for value in found.tolist()]
+
+
+def about_rates(options: Options, records: Records) -> str:
+    """In a sentence; nothing if none was measured."""
+    found = [record.metrics for trial in rate_trials(options) if (record := records.find(trial))]
+    ranges = {
+        when: [f"{low:.2f} to {high:.2f}" for metrics in found if when in metrics for low, _, high in [metrics[when]]]
+        for when in ("before", "after")
+    }
+    if not ranges["after"]:
+        return ""
+    before, after = (", ".join(dict.fromkeys(several)) for several in ranges.values())
+    return f"Half of the learned rates lie in {after}; they began in {before}."
