@@ -86,6 +86,8 @@ def test_numbers_as_in_theory_hold(add, records):
 def test_others_do_not(add, records):
     add("tnn", "n^2", "n^2")
     add("attention", "n", "n", lengths=LENGTHS[:3], ended="memory")
+    assert COMPLEXITY.conclude(Options(), records).claims[1].verdict == "not measured"  # the MLP is missing
+    add("mlp", "n", "n")
     outcome = COMPLEXITY.conclude(Options(), records)
     assert [claim.verdict for claim in outcome.claims] == ["does not hold"] * 4 + ["holds in part"]
     assert outcome.claims[-1].evidence == "above it: in time tnn 2.00 for 1.11; in memory tnn 2.00 for 1.00"
