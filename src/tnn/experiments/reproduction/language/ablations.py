@@ -13,16 +13,16 @@ from tnn.experiments.reproduction import published
 from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
 from tnn.experiments.reproduction.harness.judging import ahead, collect, means, order_agreement, spread, verdict_of
 from tnn.experiments.reproduction.harness.records import Records
-from tnn.experiments.reproduction.harness.trial import Options, Scale, Trial
+from tnn.experiments.reproduction.harness.trial import Options, Trial
 from tnn.experiments.reproduction.language.longer import about_longer
 from tnn.experiments.reproduction.language.rates import about_rates, rate_trials
 from tnn.experiments.reproduction.language.trials import (
-    DECAYS,
     extrapolation_of,
     lengths_trial,
     search_of,
     variant_trials,
 )
+from tnn.experiments.reproduction.language.variants import VARIANTS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -42,11 +42,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Ablation:
-    """Rows by their changes of the recipe; the one without changes is TNN itself. Depth and width match the sizes."""
+    """A table of the paper's; its rows are those of `VARIANTS`."""
 
     name: str
     about: str
-    variants: Mapping[Scale, Mapping[str, tuple[str, ...]]]
     published: Mapping[str, float]  # perplexity on validation
     claims: Callable[[Found], tuple[Claim, ...]]
     notes: tuple[str, ...] = ()
@@ -55,14 +54,13 @@ class Ablation:
     about_checks: Callable[[Options, Records], str] = lambda options, records: ""  # and what came of them
 
     def to_experiment(self) -> Experiment:
-        rows = tuple(self.variants["mini"])
+        rows = tuple(VARIANTS[self.name]["mini"])
         return Experiment(self.name, self.about, rows, partial(_plan, self), partial(_conclude, self))
 
 
 def _trials(ablation: Ablation, options: Options) -> list[Trial]:
-    variants = ablation.variants[options.scale]
-    rows = options.methods or tuple(variants)
-    return [trial for row in rows for trial in variant_trials(ablation.name, row, variants[row], options)]
+    rows = options.methods or tuple(VARIANTS[ablation.name][options.scale])
+    return [trial for row in rows for trial in variant_trials(ablation.name, row, options)]
 
 
 def _lengths(ablation: Ablation, trials: list[Trial], options: Options) -> list[Trial]:
@@ -80,14 +78,15 @@ def _plan(ablation: Ablation, options: Options) -> list[Trial]:
 
 def _conclude(ablation: Ablation, options: Options, records: Records) -> Outcome:
     trials = _trials(ablation, options)
-    own = next(row for row, changes in ablation.variants[options.scale].items() if not changes)
+    variants = VARIANTS[ablation.name][options.scale]
+    own = next(row for row, changes in variants.items() if not changes)
     checked = ablation.about_checks(options, records)
     found = _find(trials, _lengths(ablation, trials, options), own, checked, records)
     parameters = means(_named(collect(trials, records, "parameters"), own))
     head = ["variant", "published", "ours"]
     head += ["published average over lengths", "our average"] if ablation.averages else []
     rows = [(*head, "parameters")]
-    for row in options.methods or tuple(ablation.variants[options.scale]):
+    for row in options.methods or variants:
         cells = [row, show(ablation.published[row], 2) if row in ablation.published else ""]
         cells.append(spread(found.perplexities.get(row), 3))
         if ablation.averages:
@@ -152,45 +151,20 @@ def _numbers(rows: tuple[str, ...], values: Values) -> str:
 STRUCTURE = Ablation(
     "ablation-structure",
     "GTU and GLU against GTU alone, and against attention and GLU.",
-    {
-        "mini": {
-            "gtu+glu": (),
-            "gtu": ("model.structure=gtu", "model.num_hidden_layers=6"),
-            "attention+glu": (
-                "model.structure=attention+glu",
-                "model.num_hidden_layers=5",
-                "model.glu_expansion=1.25",
-            ),
-        },
-        "paper": {
-            "gtu+glu": (),
-            "gtu": ("model.structure=gtu", "model.num_hidden_layers=9"),
-            "attention+glu": ("model.structure=attention+glu", "model.num_hidden_layers=8", "model.glu_expansion=2"),
-        },
-    },
     published.STRUCTURE,
     lambda found: (
-        _better("GTU and GLU together are better than GTU alone.", "gtu+glu", ("gtu",), found.perplexities),
-        _better("And better than attention and GLU.", "gtu+glu", ("attention+glu",), found.perplexities),
+        _best(
+            "GTU and GLU together are better than GTU alone.", "gtu+glu", ("gtu",), found.perplexities, found.checked
+        ),
+        _best("And better than attention and GLU.", "gtu+glu", ("attention+glu",), found.perplexities),
     ),
     ("The attention of this table has one head and no encoding of positions, as the paper's has.",),
+    about_checks=lambda options, records: about_longer(("tnn", "gtu"), options, records),
 ).to_experiment()
 
 RPE_INPUT = Ablation(
     "ablation-rpe-input",
     "What the position encoder reads: the integer lag, the lag over the length, or sines and cosines.",
-    {
-        "mini": {
-            "integer": (),
-            "normalized": ("model.rpe_input=normalized",),
-            "sincos": ("model.rpe_input=sincos",),
-        },
-        "paper": {
-            "integer": (),
-            "normalized": ("model.rpe_input=normalized", "model.decay_mode=none"),
-            "sincos": ("model.rpe_input=sincos", "model.decay_mode=none"),
-        },
-    },
     published.RPE_INPUT,
     lambda found: (
         _best("The integer lag is the best input.", "integer", ("normalized", "sincos"), found.perplexities),
@@ -204,23 +178,6 @@ RPE_INPUT = Ablation(
 RPE = Ablation(
     "ablation-rpe",
     "Coefficients from the position encoder, or free ones.",
-    {
-        "mini": {
-            "rpe": (),
-            "free": (
-                "model.coefficients=free",
-                "model.max_lags=512",
-                "model.num_hidden_layers=3",
-                "model.gtu_expansion=1.5",
-            ),
-            "free, as deep": ("model.coefficients=free", "model.max_lags=512"),
-        },
-        "paper": {
-            "rpe": (),
-            "free": ("model.coefficients=free", "model.max_lags=512", "model.num_hidden_layers=5"),
-            "free, as deep": ("model.coefficients=free", "model.max_lags=512"),
-        },
-    },
     published.RPE,
     lambda found: (
         _better(
@@ -239,7 +196,6 @@ RPE = Ablation(
 DECAY = Ablation(
     "ablation-decay",
     "Rates of decay: perplexity at the length of training, and over the lengths of extrapolation.",
-    {"mini": DECAYS, "paper": DECAYS},
     {row: numbers[0] for row, numbers in published.DECAY.items()},
     lambda found: _decay_claims(found),
     averages={row: numbers[1] for row, numbers in published.DECAY.items()},

@@ -10,7 +10,6 @@ from tnn.experiments.reproduction.harness.experiment import Experiment, Outcome,
 from tnn.experiments.reproduction.harness.records import Records
 from tnn.experiments.reproduction.harness.trial import Options, Trial
 from tnn.experiments.reproduction.language.trials import (
-    DECAYS,
     lengths_trial,
     longer_trial,
     method_trials,
@@ -21,9 +20,9 @@ from tnn.experiments.reproduction.language.trials import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHORT_SIGHTED = "0.9"  # TNN with a faster decay
-NAMES = {SHORT_SIGHTED: f"tnn, decay {SHORT_SIGHTED}"}  # in the table, where that of a row is not enough
-ROWS = ("tnn", "transformer", "elu", SHORT_SIGHTED)
+ABLATED = {"0.9": "ablation-decay", "gtu": "ablation-structure"}  # rows of other tables
+NAMES = {"0.9": "tnn, decay 0.9", "gtu": "tnn, GTU alone"}
+ROWS = ("tnn", "transformer", "elu", *ABLATED)
 TIMES = 4  # the updates of the other tables
 
 Pair = tuple[Trial, Trial]  # of the usual updates, and of more
@@ -32,15 +31,15 @@ Numbers = dict[str, tuple[float | None, float | None]]  # of each row, likewise
 
 def _trainings(row: str, options: Options) -> Pair:
     """With seed 0. The shorter belongs to another experiment."""
-    method, changes = ("tnn", DECAYS[row]) if row in DECAYS else (row, ())
-    (short, *_) = variant_trials("ablation-decay", row, changes, options) if changes else method_trials(row, options)
-    return short, longer_trial(short, method, changes, TIMES, options)
+    trials = variant_trials(ABLATED[row], row, options) if row in ABLATED else method_trials(row, options)
+    return trials[0], longer_trial(trials[0], TIMES, options)
 
 
-def _lengths(row: str, pair: Pair, options: Options) -> Pair:
-    short, longer = pair
-    home = short.experiment if row in DECAYS else "extrapolation"
-    return lengths_trial(short, options, home), lengths_trial(longer, options, longer.experiment)
+def _lengths(pair: Pair, options: Options) -> Pair:
+    """Those of the shorter training too may belong to another experiment."""
+    homes = {"alm": "extrapolation", "ablation-decay": "ablation-decay"}
+    short, longer = (lengths_trial(of, options, homes.get(of.experiment, "alm-longer")) for of in pair)
+    return short, longer
 
 
 def _plan(options: Options) -> list[Trial]:
@@ -49,8 +48,8 @@ def _plan(options: Options) -> list[Trial]:
     trials: list[Trial] = []
     for row in options.methods or ROWS:
         pair = _trainings(row, options)
-        searches = search_of("tnn" if row in DECAYS else row, options)
-        trials += [*searches, *pair, *_lengths(row, pair, options)]
+        searches = search_of("tnn" if row in ABLATED else row, options)
+        trials += [*searches, *pair, *_lengths(pair, options)]
     return trials
 
 
@@ -97,7 +96,7 @@ def _numbers(rows: Iterable[str], options: Options, records: Records) -> tuple[N
     for row in rows:
         pair = _trainings(row, options)
         perplexities[row] = _metric(pair, "test_perplexity", records)
-        growth[row] = _metric(_lengths(row, pair, options), "longest_to_trained", records)
+        growth[row] = _metric(_lengths(pair, options), "longest_to_trained", records)
     return perplexities, growth
 
 

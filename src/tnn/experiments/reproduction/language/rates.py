@@ -9,7 +9,7 @@ from tnn.experiments.evaluation import load_model
 from tnn.experiments.reproduction.harness.records import Records
 from tnn.experiments.reproduction.harness.trainings import trained
 from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Trial
-from tnn.experiments.reproduction.language.trials import DECAYS, variant_trials
+from tnn.experiments.reproduction.language.trials import variant_trials
 from tnn.experiments.training import Diverged
 from tnn.layers.decay import Decay
 
@@ -20,7 +20,7 @@ def rate_trials(options: Options) -> list[Trial]:
     """One for each training with learned decays."""
     if options.methods is not None and "learned" not in options.methods:
         return []
-    return [_trial(of) for of in variant_trials("ablation-decay", "learned", DECAYS["learned"], options)]
+    return [_trial(of) for of in variant_trials("ablation-decay", "learned", options)]
 
 
 def _trial(of: Trial) -> Trial:

@@ -13,6 +13,7 @@ from tnn.experiments.recipe import Recipe
 from tnn.experiments.reproduction.harness.records import Record
 from tnn.experiments.reproduction.harness.trainings import Search, Setup, search_trials, trained, training_trial
 from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Scale, Trial
+from tnn.experiments.reproduction.language.variants import VARIANTS
 from tnn.experiments.training import Diverged
 from tnn.layers import count_parameters
 
@@ -20,14 +21,6 @@ METHODS = (
     *("transformer", "alibi", "transformer-ls", "flash", "flash-quad", "elu", "performer", "cosformer"),
     *("synthesizer-dense", "synthesizer-random", "gmlp", "s4", "dss", "gss", "tnn"),
 )
-DECAYS: dict[str, tuple[str, ...]] = {  # of TNN, and what each changes in its recipe
-    "0.99": (),
-    "0.9": ("model.decay=0.9",),
-    "0.95": ("model.decay=0.95",),
-    "0.999": ("model.decay=0.999",),
-    "1": ("model.decay_mode=none",),
-    "learned": ("model.decay_mode=learned",),
-}
 MANY_SEEDS = ("tnn", "transformer", "alibi", "gss")  # by default; GSS, for it comes so close to TNN
 
 
@@ -91,8 +84,9 @@ def method_trials(method: str, options: Options) -> list[Trial]:
     return [_final("alm", method, setup, seed, searches, options) for seed in range(seeds)]
 
 
-def variant_trials(experiment: str, row: str, changes: tuple[str, ...], options: Options) -> list[Trial]:
-    """The trainings of TNN with changes, at the learning rate that was found for TNN; without changes, TNN's own."""
+def variant_trials(experiment: str, row: str, options: Options) -> list[Trial]:
+    """The trainings of a row of an ablation, at the learning rate that was found for TNN."""
+    changes = VARIANTS[experiment][options.scale][row]
     if not changes:
         return method_trials("tnn", options)
     seeds = options.seeds or (3 if options.scale == "mini" else 1)
@@ -100,8 +94,10 @@ def variant_trials(experiment: str, row: str, changes: tuple[str, ...], options:
     return [_final(experiment, row, setup, seed, searches, options) for seed in range(seeds)]
 
 
-def longer_trial(of: Trial, method: str, changes: tuple[str, ...], times: int, options: Options) -> Trial:
+def longer_trial(of: Trial, times: int, options: Options) -> Trial:
     """The training of a trial with so many times the updates, at the learning rate that was found for the shorter."""
+    ablated = of.experiment in VARIANTS
+    method, changes = ("tnn", VARIANTS[of.experiment][options.scale][of.row]) if ablated else (of.row, ())
     steps = of.settings["recipe"]["training"]["steps"]
     setup = _setup(method, replace(options, steps=times * steps), changes)
     return _final("alm-longer", of.row, setup, of.seed, search_of(method, options), options)
