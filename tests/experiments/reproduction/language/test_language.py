@@ -361,12 +361,14 @@ def test_a_seed_that_diverged_counts(records, record):
 
 
 def test_second_is_not_the_best(records, record):
-    options = Options(seeds=1)
-    numbers = {"tnn": 3.7, "normalized": 3.6, "sincos": 3.9}
+    options = Options(seeds=2)
+    numbers = {"tnn": (3.6, 3.8), "normalized": (3.9, 3.9), "sincos": (3.6, 3.6)}
     for trial in RPE_INPUT.plan(options):
         if not trial.part:
-            records.add(record(trial, validation_perplexity=numbers[trial.row]))
-    assert [claim.verdict for claim in RPE_INPUT.conclude(options, records).claims] == ["does not hold"]
+            records.add(record(trial, validation_perplexity=numbers[trial.row][trial.seed]))
+    (claim,) = RPE_INPUT.conclude(options, records).claims
+    assert claim.verdict == "does not hold"
+    assert claim.doubts == "in the paper sincos is 0.3% behind; our seeds vary by 3.8%."
 
 
 def test_a_claim_about_methods_that_are_missing_is_not_judged(records, record):
