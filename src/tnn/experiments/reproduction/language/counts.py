@@ -76,6 +76,6 @@ def about_counts(options: Options, records: Records) -> list[str]:
     notes = []
     for trial in count_trials(options):
         if record := records.find(trial):
-            counts = [f"of {name} {record.metrics[name]:.2f}" for name in NAMES.values()]
-            notes.append(f"For comparison, who predicts a byte from counts {' and '.join(counts)} has that perplexity.")
+            counts = [f"from counts of {name} {record.metrics[name]:.2f}" for name in NAMES.values()]
+            notes.append(f"For comparison, predicting each byte gives {', '.join(counts)}.")
     return notes
