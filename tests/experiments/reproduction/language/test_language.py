@@ -212,7 +212,7 @@ def test_methods_are_compared_with_counts(tmp_path, wikitext, records, record):
     records.add(record(trial, **metrics))
     pairs, triples = metrics["pairs"], metrics["triples"]
     (note,) = about_counts(Options(), records)
-    assert note.endswith(f"gives from counts of pairs {pairs:.2f}, from counts of triples {triples:.2f}.")
+    assert note.endswith(f"with a perplexity of {pairs:.2f}, counts of triples with {triples:.2f}.")
     assert count_trials(Options(scale="paper")) == []
 
 

@@ -76,6 +76,9 @@ def about_counts(options: Options, records: Records) -> list[str]:
     notes = []
     for trial in count_trials(options):
         if record := records.find(trial):
-            counts = [f"from counts of {name} {record.metrics[name]:.2f}" for name in NAMES.values()]
-            notes.append(f"For comparison, predicting each byte gives {', '.join(counts)}.")
+            pairs, triples = (record.metrics[name] for name in NAMES.values())
+            notes.append(
+                f"For comparison, counts of pairs predict bytes with a perplexity of {pairs:.2f}, "
+                f"counts of triples with {triples:.2f}."
+            )
     return notes
