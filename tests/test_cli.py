@@ -288,7 +288,7 @@ def test_bench_leaves_out_what_does_not_apply(folder, tmp_path):
         assert done.stdout.splitlines()[0].split() == ["context", *decoders, "recompute"]
     done = invoke("bench", folder(rpe_input="normalized"), "--contexts", "8", "--new-tokens", 2)
     assert done.stdout.splitlines()[0].split() == ["context", "recompute"]
-    assert done.stderr == "recompute only: this model's outputs change with the length, so nothing can be kept\n"
+    assert done.stderr == "recompute only: this model has no cache, so nothing can be kept\n"
 
 
 def test_data_prepare_and_tokenizer(text, tmp_path):

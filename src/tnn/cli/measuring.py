@@ -115,4 +115,4 @@ def bench(
         converted = network.to_state_space(tolerance) if keeps and decays and config.coefficients != "poles" else None
         typer.echo(to_table(decoding_speed(network, chosen, new_tokens, converted)))
         if not keeps:
-            typer.echo("recompute only: this model's outputs change with the length, so nothing can be kept", err=True)
+            typer.echo("recompute only: this model has no cache, so nothing can be kept", err=True)

@@ -114,7 +114,7 @@ def _cell(value: float | None, digits: int) -> str:
 
 
 def about_longer(rows: Iterable[str], options: Options, records: Records) -> str:
-    """What more updates do to methods and to their extrapolation, as far as that is known."""
+    """What more updates do to methods and to their extrapolation; nothing unless it is known of all of them."""
     if options.scale == "paper":
         return ""
     perplexities, growth = _numbers(rows, options, records)
@@ -126,7 +126,7 @@ def about_longer(rows: Iterable[str], options: Options, records: Records) -> str
                 f"{name} {longer:.3f} ({short:.3f}), at 14,336 {show(after, 3)} times that ({show(before, 3)})"
             )
     few, many = _updates(options)
-    return f"With {many:,} updates (and with {few:,}): {'; '.join(found)}." if found else ""
+    return f"With {many:,} updates (and with {few:,}): {'; '.join(found)}." if len(found) == len(perplexities) else ""
 
 
 def _draw(perplexities: Numbers, options: Options) -> "Figure":
