@@ -47,6 +47,11 @@ def test_memory_is_seen_and_running_out_of_it_is_an_outcome():
     assert 0 < found.seconds[0] < found.seconds[1]
 
 
+def test_a_length_does_not_pay_for_the_one_before():
+    found = measure_growth(partial(layer_step, "attention", 16), [2048, 64], steps=3, limit=600)
+    assert found.megabytes[1] < found.megabytes[0] / 8  # 1/1,000 in theory; freed blocks of 2,048 would be half
+
+
 def test_time_runs_out():
     assert measure_growth(partial(layer_step, "fft", 16), [64], steps=1, limit=0) == Growth((), (), (), "time")
 

@@ -1,9 +1,10 @@
 """Complexity: how the time and the memory of one layer grow with the length, against what theory says."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from math import log
 from typing import Any, NamedTuple
 
@@ -134,6 +135,7 @@ class Exponents(NamedTuple):
 
     theirs: float  # in theory
     ours: float
+    steps: tuple[float, ...]  # ours, from each length to the next
 
     @property
     def agrees(self) -> bool:
@@ -152,7 +154,9 @@ def find_exponents(formula: str, lengths: Sequence[int], values: Sequence[float]
     """Over the longer half of the lengths; None if there are too few to tell."""
     half = len(lengths) // 2
     theirs, ours = theoretical_exponent(formula, lengths[half:]), exponent(lengths[half:], values[half:])
-    return None if theirs is None or ours is None else Exponents(theirs, ours)
+    steps = map(exponent, pairwise(lengths), pairwise(values))
+    known = tuple(step for step in steps if step is not None)
+    return None if theirs is None or ours is None else Exponents(theirs, ours, known)
 
 
 def _conclude(options: Options, records: Records) -> Outcome:
@@ -231,11 +235,15 @@ def _claims(times: Found, spaces: Found) -> tuple[Claim, ...]:
             "That of attention and of an MLP grows quadratically; a fused kernel, which the paper has not, needs less.",
             verdict_of(_are_quadratic(spaces, others)),
             _numbers(spaces, (*others, FUSED)),
+            f"exponents from each length to the next: {_steps(spaces, others)}.",
         ),
         Claim(
             f"No layer grows faster than its theory (exponents at most {NEAR} above it), in time and in memory.",
             verdict_of([*_agree(times, tuple(LAYERS)), *_agree(spaces, tuple(LAYERS))]),
-            f"above it: in time {_above(times) or 'none'}; in memory {_above(spaces) or 'none'}",
+            f"above it: in time {_show_above(times) or 'none'}; in memory {_show_above(spaces) or 'none'}",
+            "exponents from each length to the next, to tell growth from a step where data outgrow a cache: "
+            f"{_steps(times, _above(times)) or 'as in theory'} in time, "
+            f"{_steps(spaces, _above(spaces)) or 'as in theory'} in memory.",
         ),
     )
 
@@ -253,9 +261,18 @@ def _numbers(found: Found, rows: tuple[str, ...]) -> str:
     return "exponents: " + (", ".join(known) or "not measured")
 
 
-def _above(found: Found) -> str:
-    known = {row: numbers for row, numbers in found.items() if numbers is not None and not numbers.agrees}
-    return ", ".join(f"{row} {numbers.ours:.2f} for {numbers.theirs:.2f}" for row, numbers in known.items())
+def _steps(found: Found, rows: Iterable[str]) -> str:
+    known = [(row, numbers.steps) for row in rows if (numbers := found.get(row)) is not None]
+    return "; ".join(f"{row} " + ", ".join(f"{step:.2f}" for step in steps) for row, steps in known)
+
+
+def _above(found: Found) -> dict[str, Exponents]:
+    return {row: numbers for row, numbers in found.items() if numbers is not None and not numbers.agrees}
+
+
+def _show_above(found: Found) -> str:
+    above = _above(found).items()
+    return ", ".join(f"{row} {numbers.ours:.2f} for {numbers.theirs:.2f}" for row, numbers in above)
 
 
 COMPLEXITY = Experiment(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 
-from tnn.experiments.reproduction.harness.machine import forget_peak_memory, peak_memory_mb
+from tnn.experiments.reproduction.harness.machine import forget_peak_memory, peak_memory_mb, return_free_memory
 from tnn.experiments.reproduction.harness.records import Records
 from tnn.experiments.reproduction.harness.trial import Trial
 
@@ -156,11 +156,10 @@ def _measure(theirs: Connection, prepare: Prepare, lengths: Sequence[int], steps
     torch.set_num_threads(threads)
     try:
         _median_seconds(prepare, WARM_UP, 1)
-        before = _held()
         _limit_memory()
         for length in lengths:
             torch.manual_seed(seed)
-            forget_peak_memory()
+            before = _held()
             seconds = _median_seconds(prepare, length, steps)
             theirs.send((length, seconds, max(0.0, peak_memory_mb() - before)))
     except Exception as error:
@@ -169,7 +168,6 @@ def _measure(theirs: Connection, prepare: Prepare, lengths: Sequence[int], steps
 
 
 def _median_seconds(prepare: Prepare, length: int, steps: int) -> float:
-    gc.collect()  # what the last length left in cycles
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with torch.device(device):
         step = prepare(length)
@@ -184,8 +182,9 @@ def _median_seconds(prepare: Prepare, length: int, steps: int) -> float:
 
 
 def _held() -> float:
-    """Megabytes now: a peak that begins anew."""
+    """Megabytes now, without what the last length left: a peak that begins anew."""
     gc.collect()
+    return_free_memory()
     forget_peak_memory()
     return peak_memory_mb()
 
