@@ -62,7 +62,9 @@ def test_weight_far_away(place, conclude):
 
 def test_a_spike_and_a_plain(place, conclude):
     save(place, lambda distance: 2.0 if distance == 0 else 1.0)
-    assert conclude()[1].claims[0].verdict == "holds in part"
+    claim = conclude()[1].claims[0]
+    assert claim.verdict == "holds in part"
+    assert claim.doubts.count("from ") == claim.doubts.count(" to the weight") + 1 == 2
 
 
 def test_the_figure_is_that_of_the_model(place, conclude):

@@ -124,7 +124,12 @@ def _claim(found: list[Metrics], length: int) -> Claim:
         f"the first in {sum(largest)} of {len(layers)} layers, the second in {sum(half)}; "
         f"half of the weight is within {after}, and was within {before} before training"
     )
-    return Claim(text, verdict_of([*largest, *half]), evidence)
+    gains = [
+        f"from {before['share_of_band']:.1%} to {after['share_of_band']:.1%}"
+        for after, before in zip(layers, untrained, strict=True)
+    ]
+    checked = f"what training does to the weight within {BAND} of the diagonal, layer by layer: {', '.join(gains)}."
+    return Claim(text, verdict_of([*largest, *half]), evidence, checked)
 
 
 KERNELS = Experiment(
