@@ -169,8 +169,16 @@ def _about_scale(options: Options) -> list[str]:
 
 def _claims(theirs: Numbers, ours: Scores, majorities: Mapping[str, float]) -> tuple[Claim, ...]:
     """None of a method's place on a task that no method has learnt."""
+    competitive = (
+        "TNN is competitive: its average is the second best of 16, 78.51 after the Transformer's 78.79 "
+        "(ours: second or better; in part: fourth)."
+    )
+    everywhere = "And on every task: it is among the first four."
+    far_ahead = (
+        f"TNN is far ahead on CoLA: by {_lead(theirs['cola']):.2f} points (ours: it leads, and by at least {AHEAD:g})."
+    )
     if "tnn" not in ours[AVERAGE]:
-        return ()
+        return tuple(Claim(text, "not measured", "it takes TNN") for text in (competitive, everywhere, far_ahead))
     averages = means(ours[AVERAGE])
     places = {name: ranks(means(values), high=True)["tnn"] for name, values in ours.items()}
     few = len(averages) < len(METHODS)
@@ -180,19 +188,18 @@ def _claims(theirs: Numbers, ours: Scores, majorities: Mapping[str, float]) -> t
     among = ", ".join(f"number {places[name]} of {len(averages)} on {name}" for name in learnt)
     return (
         Claim(
-            "TNN is competitive: its average is the second best of 16, 78.51 after the Transformer's 78.79 "
-            "(ours: second or better; in part: fourth).",
+            competitive,
             "not measured" if few else verdict_of([places[AVERAGE] <= 2, places[AVERAGE] <= 4]),
             f"number {places[AVERAGE]} of {len(averages)} measured, {spread(ours[AVERAGE]['tnn'])}; "
             f"the best is {best} with {spread(ours[AVERAGE][best])}; over these tasks it is number {their_place} "
             "in the paper",
         ),
         Claim(
-            "And on every task: it is among the first four.",
+            everywhere,
             "not measured" if few else verdict_of(places[name] <= 4 for name in learnt),
             f"{among or 'no place'}; {_about_unlearnt([name for name in places if name not in (*learnt, AVERAGE)])}",
         ),
-        _ahead_on_cola(theirs["cola"], means(ours["cola"]), few or "cola" not in learnt),
+        _ahead_on_cola(far_ahead, means(ours["cola"]), few or "cola" not in learnt),
     )
 
 
@@ -208,16 +215,14 @@ def _about_unlearnt(names: list[str]) -> str:
     return f"no method is {AHEAD:g} points above the most frequent class on {', '.join(names)}"
 
 
-def _ahead_on_cola(theirs: Mapping[str, float], ours: Mapping[str, float], unknown: bool) -> Claim:
-    def lead(values: Mapping[str, float]) -> float:
-        return values["tnn"] - max((value for row, value in values.items() if row != "tnn"), default=0.0)
-
+def _ahead_on_cola(text: str, ours: Mapping[str, float], unknown: bool) -> Claim:
     first = ", ".join(f"{row} {value:.2f}" for row, value in sorted(ours.items(), key=lambda found: -found[1])[:3])
-    return Claim(
-        f"TNN is far ahead on CoLA: by {lead(theirs):.2f} points (ours: it leads, and by at least {AHEAD:g}).",
-        "not measured" if unknown else verdict_of([lead(ours) > 0, lead(ours) >= AHEAD]),
-        f"the first are {first}; tnn {ours['tnn']:.2f}",
-    )
+    verdict = "not measured" if unknown else verdict_of([_lead(ours) > 0, _lead(ours) >= AHEAD])
+    return Claim(text, verdict, f"the first are {first}; tnn {ours['tnn']:.2f}")
+
+
+def _lead(values: Mapping[str, float]) -> float:
+    return values["tnn"] - max((value for row, value in values.items() if row != "tnn"), default=0.0)
 
 
 def _draw(theirs: Numbers, ours: Scores, majorities: Mapping[str, float]) -> "Figure":

@@ -1,6 +1,7 @@
 """The rates that learned decays come to: whether training itself asks for a long memory or a short one."""
 
 from functools import partial
+from statistics import mean
 
 import torch
 from torch import Tensor, nn
@@ -49,11 +50,14 @@ def _quantiles(model: nn.Module) -> list[float]:
 def about_rates(options: Options, records: Records) -> str:
     """In a sentence; nothing if none was measured."""
     found = [record.metrics for trial in rate_trials(options) if (record := records.find(trial))]
-    ranges = {
-        when: [f"{low:.2f} to {high:.2f}" for metrics in found if when in metrics for low, _, high in [metrics[when]]]
-        for when in ("before", "after")
-    }
-    if not ranges["after"]:
+    known = [metrics for metrics in found if "after" in metrics]
+    if not known:
         return ""
-    before, after = (", ".join(dict.fromkeys(several)) for several in ranges.values())
-    return f"Half of the learned rates lie in {after}; they began in {before}."
+    before, after = (_middle_half([metrics[when] for metrics in known]) for when in ("before", "after"))
+    return f"half of the learned rates lie in {after}; they began in {before}."
+
+
+def _middle_half(quantiles: list[list[float]]) -> str:
+    """The mean over seeds."""
+    low, _, high = map(mean, zip(*quantiles, strict=True))
+    return f"{low:.2f} to {high:.2f}"
