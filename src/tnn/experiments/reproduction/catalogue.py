@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 
+from tnn.experiments.reproduction.arena.longer import ARENA_LONGER
 from tnn.experiments.reproduction.arena.lra import LRA, LRA_LARGE
 from tnn.experiments.reproduction.bidirectional.glue import GLUE
 from tnn.experiments.reproduction.bidirectional.kernels import KERNELS
@@ -18,7 +19,7 @@ from tnn.experiments.reproduction.pictures import IMAGE
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        *(ALM, LONGER, EXTRAPOLATION, GLUE, LRA, LRA_LARGE, IMAGE, KERNELS),
+        *(ALM, LONGER, EXTRAPOLATION, GLUE, LRA, LRA_LARGE, ARENA_LONGER, IMAGE, KERNELS),
         *(STRUCTURE, RPE_INPUT, RPE, DECAY, COMPLEXITY, SPEED, OVERVIEW),
     )
 }

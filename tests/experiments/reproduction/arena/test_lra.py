@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from tnn.cli import app
 from tnn.data.lra.pathfinder import generate_pathfinder
 from tnn.experiments.reproduction import published
-from tnn.experiments.reproduction.arena import lra, setups
+from tnn.experiments.reproduction.arena import lra, setups, trials
 from tnn.experiments.reproduction.arena.findings import Findings, accuracy_table, draw_arena, rank_table
+from tnn.experiments.reproduction.arena.longer import ARENA_LONGER, about_longer
 from tnn.experiments.reproduction.arena.lra import LRA, LRA_LARGE
 from tnn.experiments.reproduction.arena.setups import MINI, ONE_AXIS, PICTURES, QUOTED, ROWS, mini_model
 from tnn.experiments.reproduction.harness.trial import Options, Trial
@@ -23,18 +24,18 @@ TASKS = ("text", "listops", "pathfinder", "image")
 SOME = ("transformer", "linformer", "s4", "tnn", ONE_AXIS)
 
 
-def finals(trials):
-    return [trial for trial in trials if trial.part in published.LRA_LARGE_TASKS]
+def finals(several):
+    return [trial for trial in several if trial.part in published.LRA_LARGE_TASKS]
 
 
 @pytest.mark.parametrize("experiment", [LRA, LRA_LARGE], ids=lambda experiment: experiment.name)
 def test_the_papers_plan(experiment):
-    trials = experiment.plan(Options(scale="paper"))
-    assert len(trials) == len(finals(trials))  # rates are the published ones
+    planned = experiment.plan(Options(scale="paper"))
+    assert len(planned) == len(finals(planned))  # rates are the published ones
     tasks = published.LRA_TASKS if experiment is LRA else published.LRA_LARGE_TASKS
     rows = ROWS if experiment is LRA else ("s4", "tnn")
-    assert {(trial.row, trial.part) for trial in trials} >= {(row, task) for row in rows for task in tasks}
-    for trial in trials:
+    assert {(trial.row, trial.part) for trial in planned} >= {(row, task) for row in rows for task in tasks}
+    for trial in planned:
         recipe = trial.settings["recipe"]
         assert (recipe["data"].get("flavour") == "skyformer") == (trial.row in QUOTED), trial.title
         assert ("steps" in recipe["training"]) == (trial.row in QUOTED), trial.title
@@ -43,15 +44,15 @@ def test_the_papers_plan(experiment):
 
 
 def test_all_methods_have_the_same_budget():
-    trials = LRA.plan(Options(methods=SOME))
-    assert {trial.part for trial in finals(trials)} == set(MINI)
-    assert {trial.seed for trial in trials} == {0}
-    reference = {trial.part: trial.settings for trial in trials if trial.row == "tnn"}
-    for trial in trials:
+    planned = LRA.plan(Options(methods=SOME))
+    assert {trial.part for trial in finals(planned)} == set(MINI)
+    assert {trial.seed for trial in planned} == {0}
+    reference = {trial.part: trial.settings for trial in planned if trial.row == "tnn"}
+    for trial in planned:
         assert trial.settings.get("search") == reference[trial.part].get("search"), trial.title
         for section in ("training", "data"):
             assert trial.settings["recipe"][section] == reference[trial.part]["recipe"][section], trial.title
-    own = {trial.part for trial in finals(trials) if trial.row == ONE_AXIS}
+    own = {trial.part for trial in finals(planned) if trial.row == ONE_AXIS}
     assert own == set(MINI) & set(PICTURES)  # of texts, TNN's own serve
 
 
@@ -97,7 +98,7 @@ def few_pictures(out, *, count, **options):
 
 def test_lra_from_the_command_line(tmp_path, data, monkeypatch):
     monkeypatch.setattr(setups, "RATES", (1e-3, 3e-3))
-    monkeypatch.setattr(lra, "generate_pathfinder", few_pictures)
+    monkeypatch.setattr(trials, "generate_pathfinder", few_pictures)
     for task in ("listops", "image"):
         monkeypatch.delitem(MINI, task)
     folders = ["--data-dir", data, "--out", tmp_path / "results", "--models", tmp_path / "runs"]
@@ -124,14 +125,14 @@ def test_lra_from_the_command_line(tmp_path, data, monkeypatch):
 
 
 def test_pictures_of_the_data_directory_are_taken(place, monkeypatch):
-    monkeypatch.setattr(lra, "generate_pathfinder", None)
+    monkeypatch.setattr(trials, "generate_pathfinder", None)
     (place.data / "pathfinder-easy").mkdir(parents=True)
-    assert lra._draw_first(place, work=lambda place: {"folder": place.data}) == {"folder": place.data}
+    assert trials._draw_first(place, work=lambda place: {"folder": place.data}) == {"folder": place.data}
 
 
 def test_pictures_are_drawn_once(place, monkeypatch):
-    monkeypatch.setattr(lra, "generate_pathfinder", few_pictures)
-    draw = partial(lra._draw_first, place, work=lambda place: {"folder": place.data})
+    monkeypatch.setattr(trials, "generate_pathfinder", few_pictures)
+    draw = partial(trials._draw_first, place, work=lambda place: {"folder": place.data})
     assert draw() == {"folder": place.models / "data"}
     (drawn,) = (place.models / "data").glob("pathfinder-easy/*/imgs/0")
     before = drawn.stat().st_mtime_ns
@@ -170,24 +171,63 @@ def findings(record):
 
 
 def test_claims_follow_the_numbers(findings):
-    as_published = findings()
-    assert [claim.verdict for claim in lra._claims(as_published)] == ["holds in part", "holds", "holds in part"]
-    assert "the paper has s4 first, tnn 71.36, s4 71.76" in lra._claims(as_published)[0].evidence
-    ahead = lra._claims(findings(tnn=[90, 50.7, 80, 78]))
+    as_published = lra._claims(findings(), "what was checked.")
+    assert [claim.verdict for claim in as_published] == ["holds in part", "holds", "holds in part"]
+    assert [claim.doubts for claim in as_published] == ["what was checked.", "", "what was checked."]
+    assert "the paper has s4 first, tnn 71.36, s4 71.76" in as_published[0].evidence
+    ahead = lra._claims(findings(tnn=[90, 50.7, 80, 78]), "")
     assert [claim.verdict for claim in ahead] == ["holds", "holds", "holds"]
-    behind = lra._claims(findings(tnn=[50, 30, 50, 60], s4=[10, 10, 10, 10]))
+    behind = lra._claims(findings(tnn=[50, 30, 50, 60], s4=[10, 10, 10, 10]), "")
     assert [claim.verdict for claim in behind] == ["does not hold", "holds in part", "does not hold"]
     assert "Image: number 1" in behind[1].evidence
-    missing = lra._claims(findings(flash=[64, 38, 70, None]))
+    missing = lra._claims(findings(flash=[64, 38, 70, None]), "")
     assert [claim.verdict for claim in missing] == ["not measured"] * 3
 
 
 def test_claims_of_the_large_models(findings):
     make = partial(findings, table=published.LRA_LARGE, order=published.LRA_LARGE_TASKS)
-    assert {claim.verdict for claim in lra._large_claims(make(tasks=published.LRA_LARGE_TASKS))} == {"holds"}
-    mixed = lra._large_claims(make(tnn=[90, 50, 90, 90], s4=[80, 60, 70, 70]))
+    assert {claim.verdict for claim in lra._large_claims(make(tasks=published.LRA_LARGE_TASKS), "")} == {"holds"}
+    mixed = lra._large_claims(make(tnn=[90, 50, 90, 90], s4=[80, 60, 70, 70]), "")
     assert [claim.verdict for claim in mixed] == ["does not hold", "holds in part", "does not hold"]
     assert mixed[1].evidence == "tnn above s4: Text +10.0, ListOps -10.0"
+
+
+@pytest.fixture
+def add_longer(records, record):
+    """Records the trainings of lra-longer, short ones too: an accuracy for each, by its number of updates."""
+
+    def make(rows, accuracies):
+        for trial in ARENA_LONGER.plan(Options(methods=rows)):
+            if trial.part in TASKS:
+                times = trial.settings["recipe"]["training"]["steps"] // MINI[trial.part].steps
+                records.add(record(trial, accuracy=accuracies[times]))
+
+    return make
+
+
+def test_longer_trainings(records, add_longer):
+    nothing = ARENA_LONGER.conclude(Options(), records)
+    assert (nothing.figure, nothing.tables[0].rows[1]) == (None, ("s4", "86.8", "", "", "94.2", "", ""))
+    add_longer(("tnn",), {1: 59.0, 4: 70.0})
+    assert about_longer(Options(), records) == ""  # S4 is missing
+    add_longer(("s4",), {1: 71.0, 4: 72.0})
+    found = ARENA_LONGER.conclude(Options(), records)
+    assert found.tables[0].rows[0][2:4] == ("700 updates", "2,800 updates")
+    assert found.tables[0].rows[2][2:4] == ("59.0", "70.0")
+    assert [axes.get_title("left") for axes in found.figure.axes] == ["Text", "Pathfinder"]
+    assert about_longer(Options(), records) == (
+        "with 4 times the updates of lra-large (and with those): s4 72.0 on Text (71.0), tnn 70.0 on Text (59.0), "
+        "s4 72.0 on Pathfinder (71.0), tnn 70.0 on Pathfinder (59.0)."
+    )
+    assert ARENA_LONGER.plan(Options("paper")) == []
+
+
+def test_longer_trainings_take_the_rates_of_the_shorter():
+    plan = {(trial.experiment, trial.part): trial.settings for trial in ARENA_LONGER.plan(Options(methods=("tnn",)))}
+    short, longer = plan["lra-large", "text"], plan["lra-longer", "text"]
+    assert short["search"] == longer["search"]
+    assert short["model"] == longer["model"]
+    assert longer["recipe"]["training"]["warmup_steps"] == 4 * short["recipe"]["training"]["warmup_steps"]
 
 
 def test_tables(findings):

@@ -1,25 +1,18 @@
 """Long-Range Arena: every method on the same tasks, and the two best of them in a larger size."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
-from filelock import FileLock
-
-from tnn.data.lra.pathfinder import generate_pathfinder
-from tnn.experiments import runs
-from tnn.experiments.evaluation import load_model
-from tnn.experiments.recipe import Recipe
 from tnn.experiments.reproduction import published
 from tnn.experiments.reproduction.arena.findings import TITLES, Findings, accuracy_table, draw_arena, rank_table
-from tnn.experiments.reproduction.arena.setups import MINI, ONE_AXIS, PICTURES, RATES, ROWS, arena_search, arena_setup
+from tnn.experiments.reproduction.arena.longer import about_longer
+from tnn.experiments.reproduction.arena.setups import MINI, ONE_AXIS, PICTURES, RATES, ROWS
+from tnn.experiments.reproduction.arena.trials import arena_trials
 from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome
 from tnn.experiments.reproduction.harness.judging import order_agreement, verdict_of
 from tnn.experiments.reproduction.harness.records import Record, Records
-from tnn.experiments.reproduction.harness.trainings import search_trials, training_trial
-from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Scale, Trial
-from tnn.layers import count_parameters
+from tnn.experiments.reproduction.harness.trial import Options, Scale, Trial
 
 ABSENT = {  # at mini scale
     "retrieval": "whose texts are in the benchmark's archive only",
@@ -38,7 +31,7 @@ class Arena:
     tasks: tuple[str, ...]
     published: Mapping[str, tuple[float | None, ...]]  # an accuracy a task, and their mean
     large: bool
-    claims: Callable[[Findings], tuple[Claim, ...]]
+    claims: Callable[[Findings, str], tuple[Claim, ...]]  # with what was checked, if they do not hold
 
     def to_experiment(self) -> Experiment:
         return Experiment(self.name, self.about, self.rows, partial(_plan, self), partial(_conclude, self))
@@ -52,49 +45,8 @@ class Arena:
 
 def _plan(arena: Arena, options: Options) -> list[Trial]:
     rows, tasks = options.methods or arena.rows, arena.tasks_at(options.scale)
-    cells = [_trials(arena, row, task, options) for row in rows for task in tasks]
+    cells = [arena_trials(row, task, options, large=arena.large) for row in rows for task in tasks]
     return [trial for searches, finals in cells for trial in (*searches, *finals)]
-
-
-def _trials(arena: Arena, row: str, task: str, options: Options) -> tuple[list[Trial], list[Trial]]:
-    """Of the search, and one a seed."""
-    if row == ONE_AXIS and task not in PICTURES:
-        row = "tnn"  # a text has one axis anyway
-    setup = arena_setup(row, task, options, large=arena.large)
-    searches = search_trials(arena.name, row, setup, arena_search(task, options), task)
-    finals = [
-        training_trial(arena.name, row, setup, seed, searches=searches, measure=_measure, part=task)
-        for seed in range(options.seeds or 1)
-    ]
-    if task == "pathfinder" and options.scale == "mini":
-        searches, finals = ([_with_pictures(trial) for trial in trials] for trials in (searches, finals))
-    return searches, finals
-
-
-def _with_pictures(trial: Trial) -> Trial:
-    """The same, but that it draws its pictures first, unless the data directory has them."""
-    return replace(trial, work=partial(_draw_first, work=trial.work))
-
-
-def _draw_first(place: Place, work: Callable[[Place], Metrics]) -> Metrics:
-    name = MINI["pathfinder"].folder
-    if not (place.data / name).is_dir():
-        place = replace(place, data=place.models / "data")
-        place.data.mkdir(parents=True, exist_ok=True)
-        with FileLock(place.data / f"{name}.lock"):  # another process that draws them is waited for
-            generate_pathfinder(place.data / name, count=40_000, contour_length=3, distractors=0)
-    return work(place)
-
-
-def _measure(folder: Path, recipe: Recipe) -> Metrics:
-    """Percentages; the validation set of Text is its test set."""
-    found = runs.load_measured(folder)
-    split = "test" if "test_accuracy" in found else "eval"
-    return {
-        "accuracy": 100 * found[f"{split}_accuracy"],
-        "most_frequent_class": 100 * found[f"majority_{split}_accuracy"],
-        "parameters": count_parameters(load_model(folder)).trained,
-    }
 
 
 # --- What it says.
@@ -105,7 +57,7 @@ def _conclude(arena: Arena, options: Options, records: Records) -> Outcome:
     found = Findings(
         tasks,
         {
-            row: {task: _known(_trials(arena, row, task, options)[1], records) for task in tasks}
+            row: {task: _known(arena_trials(row, task, options, large=arena.large)[1], records) for task in tasks}
             for row in options.methods or arena.rows
         },
         {
@@ -116,7 +68,9 @@ def _conclude(arena: Arena, options: Options, records: Records) -> Outcome:
     agreement = order_agreement(found.averages(found.theirs), found.averages(found.ours))
     notes = (f"Order of the averages: {agreement}.", *_notes(arena, options.scale, found))
     figure = draw_arena(found) if any(found.ours.values()) else None
-    return Outcome((accuracy_table(found), rank_table(found)), figure, arena.claims(found), notes)
+    return Outcome(
+        (accuracy_table(found), rank_table(found)), figure, arena.claims(found, about_longer(options, records)), notes
+    )
 
 
 def _known(trials: list[Trial], records: Records) -> list[Record]:
@@ -158,7 +112,7 @@ def _notes(arena: Arena, scale: Scale, found: Findings) -> list[str]:
     )
 
 
-def _claims(found: Findings) -> tuple[Claim, ...]:
+def _claims(found: Findings, checked: str) -> tuple[Claim, ...]:
     ours, theirs = found.averages(found.ours), found.averages(found.theirs)
     places, by_task = found.average_ranks(found.ours), {task: found.ranks(found.ours, task) for task in found.tasks}
 
@@ -174,22 +128,25 @@ def _claims(found: Findings) -> tuple[Claim, ...]:
             "TNN has the best average.",
             verdict_of([places["tnn"] == 1, places["tnn"] <= 3] if whole(places) else [None]),
             f"{place.get('tnn', 'tnn is not measured')}, the best are {best or 'not measured'}; {same}",
+            checked,
         ),
         Claim(
             "On each task TNN is the best or the second.",
             verdict_of([own["tnn"] <= 2 if whole(own) else None for own in by_task.values()]),
             ", ".join(f"{TITLES[task]}: number {own['tnn']}" for task, own in by_task.items() if "tnn" in own)
             or "tnn is not measured",
+            checked,
         ),
         Claim(
             "S4 is the second on average.",
             verdict_of([places["s4"] == 2, places["s4"] <= 3] if whole(places) else [None]),
             place.get("s4", "s4 is not measured"),
+            checked,
         ),
     )
 
 
-def _large_claims(found: Findings) -> tuple[Claim, ...]:
+def _large_claims(found: Findings, checked: str) -> tuple[Claim, ...]:
     def gap(task: str) -> float | None:
         if not all(task in found.ours.get(row, {}) for row in ("tnn", "s4")):
             return None
@@ -208,16 +165,19 @@ def _large_claims(found: Findings) -> tuple[Claim, ...]:
             f"TNN-Large and S4-Large are about equal on average (no more than {EQUAL:g} points apart).",
             verdict_of([abs(averages["tnn"] - averages["s4"]) <= EQUAL if both else None]),
             "ours: " + (", ".join(f"{row} {value:.1f}" for row, value in averages.items()) or "not measured"),
+            checked,
         ),
         Claim(
             "TNN-Large is the best of the two on texts.",
             verdict_of(None if (value := gap(task)) is None else value > 0 for task in texts),
             numbers(texts),
+            checked,
         ),
         Claim(
             "S4-Large is the best of the two on pictures.",
             verdict_of(None if (value := gap(task)) is None else value < 0 for task in pictures),
             numbers(pictures),
+            checked,
         ),
     )
 
