@@ -53,9 +53,7 @@ class TNNPreTrainedModel(PreTrainedModel):
         if isinstance(module, nn.BatchNorm1d):
             super()._init_weights(module)  # its own reset would wipe loaded statistics
         elif isinstance(module, nn.Embedding):
-            scaled = getattr(self.config, "scale_embedding", False) and self.config.initializer != "normal"
-            std = module.embedding_dim**-0.5 if scaled else self.config.initializer_range
-            nn.init.normal_(module.weight, std=std)
+            nn.init.normal_(module.weight, std=self._embedding_std(module.embedding_dim))
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 nn.init.zeros_(module.weight[module.padding_idx])
         elif isinstance(module, nn.Linear) and self.config.initializer == "normal":
@@ -64,6 +62,13 @@ class TNNPreTrainedModel(PreTrainedModel):
                 nn.init.zeros_(module.bias)
         elif callable(reset := getattr(module, "reset_parameters", None)):
             reset()
+
+    def _embedding_std(self, size: int) -> float:
+        if self.config.initializer == "normal":
+            return self.config.initializer_range
+        if getattr(self.config, "scale_embedding", False):
+            return size**-0.5
+        return 1.0 if self.config.initializer == "gtu" else self.config.initializer_range
 
 
 class TNNModel(TNNPreTrainedModel):

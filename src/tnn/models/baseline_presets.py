@@ -150,7 +150,11 @@ _AUTHORS: Fields = {
     "embedding_dropout": 0.1,
     "initializer": "torch",
 }
-_AUTHORS_TEXT: Fields = _AUTHORS | {"is_decoder": False, "scale_embedding": False}
+_AUTHORS_TEXT: Fields = _AUTHORS | {
+    "is_decoder": False,
+    "scale_embedding": False,
+    "initializer_range": 1.0,  # of embeddings: as large as the sinusoids that are added to them
+}
 _AUTHORS_IMAGE: Fields = _AUTHORS | {"dims": 1, "patch_size": 1, "num_channels": 1, "pool_norm": None}
 _AUTHORS_TASKS: dict[str, Fields] = {
     "text": _AUTHORS_TEXT | TEXT,

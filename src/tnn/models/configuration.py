@@ -181,7 +181,8 @@ class TNNConfig(TNNBlockConfig):
       docs/baselines.md.
     - `embedding_size`, where it is not `hidden_size`; `lm_head_bias`: a bias in the output of a causal model.
     - `initializer`: "gtu" (projections of the GTU from N(0, `initializer_range`), the rest torch's default), "normal"
-      (every dense layer so, biases 0), "torch" (torch's default).
+      (every dense layer and embedding so, biases 0), "torch" (torch's default, embeddings from N(0,
+      `initializer_range`)). With `scale_embedding`, "gtu" and "torch" draw embeddings from N(0, hidden_size**-0.5).
     - `state_space`: what `TNNForCausalLM.to_state_space` found, one entry a layer; with `coefficients="poles"`.
     - `bandwidth_tolerance`, `backend`: how the Toeplitz product is computed, see `tnn.layers.ToeplitzOperator`.
 

@@ -64,7 +64,7 @@ MINI = {
         shorter=8,
         steps=700,
         search_steps=150,
-        own={"decay_mode": "none"},
+        own={"decay_mode": "none", "initializer_range": 1.0},
     ),
     "listops": Mini(
         folder="listops-lra-generated",
@@ -73,7 +73,7 @@ MINI = {
         steps=400,
         search_steps=100,
         model={"pooling": "first"},  # where the outermost operation stands
-        own={"decay": 0.99},
+        own={"decay": 0.99, "initializer_range": 1.0},
     ),
     "pathfinder": Mini(
         folder="pathfinder-easy",
