@@ -103,7 +103,7 @@ def reproduce(
         from tnn.experiments.training import Interrupted
 
         quiet_transformers()
-        chosen = Options(scale, tuple(methods.split(",")) if methods else None, seeds, steps)
+        chosen = Options(scale, tuple(word.strip() for word in methods.split(",")) if methods else None, seeds, steps)
         names = {"all": list(EXPERIMENTS), "report": []}.get(name, [name])
         try:
             for each in names:

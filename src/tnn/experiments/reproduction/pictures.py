@@ -10,7 +10,7 @@ from tnn.experiments.figures import COLORS, new_figure, tidy
 from tnn.experiments.recipe import Recipe
 from tnn.experiments.reproduction import published
 from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
-from tnn.experiments.reproduction.harness.judging import collect, spread, verdict_of
+from tnn.experiments.reproduction.harness.judging import at_the_edge, collect, fully_run, spread, verdict_of
 from tnn.experiments.reproduction.harness.records import Records
 from tnn.experiments.reproduction.harness.trainings import Search, Setup, search_trials, training_trial
 from tnn.experiments.reproduction.harness.trial import Metrics, Options, Trial
@@ -104,7 +104,9 @@ def _conclude(options: Options, records: Records) -> Outcome:
         lines.append(tuple(cells))
     table = Table("Accuracy in percent, higher is better", tuple(lines))
     figure = _draw(found, parameters) if any(found.values()) else None
-    return Outcome((table,), figure, _claims(found), _notes(options))
+    taken = {row: [rate for size in SIZES for rate in rates[size].get(row, ())] for row in rows}
+    judged = {size: fully_run(values, trials[size]) for size, values in found.items()}
+    return Outcome((table,), figure, _claims(judged), _notes(options, at_the_edge(taken, SEARCH.rates)))
 
 
 def _published(row: str, size: str) -> tuple[float, float]:
@@ -113,7 +115,7 @@ def _published(row: str, size: str) -> tuple[float, float]:
     return (tiny, tiny_size) if size == "tiny" else (small, small_size)
 
 
-def _notes(options: Options) -> tuple[str, ...]:
+def _notes(options: Options, edge: list[str]) -> tuple[str, ...]:
     deit = "The published DeiT has a token for the class; ours takes the mean over all patches, as TNN does."
     if options.scale == "paper":
         return (
@@ -125,7 +127,8 @@ def _notes(options: Options) -> tuple[str, ...]:
         "CIFAR-10 in grey, 32 x 32 pixels in patches of 4 x 4, moved and mirrored in training; accuracies are those "
         "of 5,000 test pictures, with a standard error of up to 0.7 points. Four layers of 64 (tiny) and 128 channels "
         "(small), with numbers of parameters within 5% of TNN's.",
-        f"Each model tried the rates {rates} for {SEARCH.steps} updates each, and took the best on validation.",
+        f"Each model tried the rates {rates} for {SEARCH.steps} updates each, and took the best on validation."
+        + (f" At the edge of what was tried, in some size: {', '.join(NAMES[row] for row in edge)}." if edge else ""),
         f"{deit} Its weights start as TNN's do, from torch's defaults: N(0, 0.02) is for wider models.",
     )
 
@@ -157,7 +160,7 @@ def _draw(found: dict[str, dict[str, list[float]]], parameters: dict[str, dict[s
     for color, row in zip(COLORS, ROWS, strict=False):
         theirs = [_published(row, size) for size in SIZES]
         left.plot([x for _, x in theirs], [y for y, _ in theirs], "o-", color=color, markersize=5, label=NAMES[row])
-        known = [size for size in SIZES if row in found[size]]
+        known = [size for size in SIZES if row in parameters[size]]  # not of a training that failed
         sizes = {size: mean(parameters[size][row]) / 1e6 for size in known}
         right.plot([sizes[size] for size in known], [mean(found[size][row]) for size in known], "-", color=color)
         for size in known:

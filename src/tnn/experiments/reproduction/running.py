@@ -1,20 +1,17 @@
 """Running an experiment: trials that are known are skipped, the others run one after the other."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
 from time import perf_counter
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from tnn._checks import check_positive
 from tnn.experiments.figures import new_figure, save_figure
 from tnn.experiments.report import duration
 from tnn.experiments.reproduction.catalogue import find_experiment
 from tnn.experiments.reproduction.harness.experiment import Experiment, Outcome
+from tnn.experiments.reproduction.harness.locks import locked
 from tnn.experiments.reproduction.harness.machine import describe_machine, forget_peak_memory, peak_memory_mb, versions
 from tnn.experiments.reproduction.harness.records import Record, Records
 from tnn.experiments.reproduction.harness.trial import Options, Place, Trial
@@ -33,7 +30,8 @@ def reproduce(name: str, options: Options, *, data: Path, out: Path, models: Pat
     >>> reproduce("alm", Options(methods=("tnn",)), **places)  # doctest: +SKIP
     """
     experiment = find_experiment(name)
-    _check(experiment, options)
+    if unknown := [row for row in options.methods or () if row not in experiment.rows]:
+        raise ValueError(f"{experiment.name} has no {unknown[0]!r}; there are {', '.join(experiment.rows)}")
     new_figure(height=1)  # without matplotlib it fails here, not after the work
     records = Records(out / options.scale)
     place = Place(data, models / options.scale, records)
@@ -52,38 +50,14 @@ def reproduce(name: str, options: Options, *, data: Path, out: Path, models: Pat
     return outcome
 
 
-def _check(experiment: Experiment, options: Options) -> None:
-    for name in ("seeds", "steps"):
-        if (value := getattr(options, name)) is not None:
-            check_positive(name, value)
-    if unknown := [row for row in options.methods or () if row not in experiment.rows]:
-        raise ValueError(f"{experiment.name} has no {unknown[0]!r}; there are {', '.join(experiment.rows)}")
-
-
 def _run_once(trial: Trial, place: Place, say: Say) -> Record:
     """Unless another process has: processes may share folders, and experiments share trials."""
-    with _alone(place.models / "locks" / f"{trial.experiment}-{trial.folder(place).name}", say):
+    with locked(trial, place, say):
         record = place.records.find(trial)
         if record is None:
             record = run_trial(trial, place)
             place.records.add(record)
         return record
-
-
-@contextmanager
-def _alone(path: Path, say: Say) -> Iterator[None]:
-    """Other processes that want the same wait."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        say("    another process measures it: waiting")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def run_trial(trial: Trial, place: Place) -> Record:

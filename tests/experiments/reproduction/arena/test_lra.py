@@ -172,14 +172,14 @@ def findings(record):
 
 def test_claims_follow_the_numbers(findings):
     as_published = lra._claims(findings(), "what was checked.")
-    assert [claim.verdict for claim in as_published] == ["holds in part", "holds", "holds in part"]
-    assert [claim.doubts for claim in as_published] == ["what was checked.", "", "what was checked."]
+    assert [claim.verdict for claim in as_published] == ["holds in part", "holds", "does not hold"]
+    assert {claim.checked for claim in as_published} == {"what was checked."}
     assert "the paper has s4 first, tnn 71.36, s4 71.76" in as_published[0].evidence
     ahead = lra._claims(findings(tnn=[90, 50.7, 80, 78]), "")
     assert [claim.verdict for claim in ahead] == ["holds", "holds", "holds"]
     behind = lra._claims(findings(tnn=[50, 30, 50, 60], s4=[10, 10, 10, 10]), "")
     assert [claim.verdict for claim in behind] == ["does not hold", "holds in part", "does not hold"]
-    assert "Image: number 1" in behind[1].evidence
+    assert "Image: number 1 of 14" in behind[1].evidence
     missing = lra._claims(findings(flash=[64, 38, 70, None]), "")
     assert [claim.verdict for claim in missing] == ["not measured"] * 3
 
@@ -188,7 +188,10 @@ def test_claims_of_the_large_models(findings):
     make = partial(findings, table=published.LRA_LARGE, order=published.LRA_LARGE_TASKS)
     assert {claim.verdict for claim in lra._large_claims(make(tasks=published.LRA_LARGE_TASKS), "")} == {"holds"}
     mixed = lra._large_claims(make(tnn=[90, 50, 90, 90], s4=[80, 60, 70, 70]), "")
-    assert [claim.verdict for claim in mixed] == ["does not hold", "holds in part", "does not hold"]
+    assert [claim.verdict for claim in mixed] == ["holds", "holds in part", "does not hold"]
+    for gap, verdict in ((1, "holds in part"), (3, "does not hold")):
+        behind = lra._large_claims(make(tnn=[80 - gap] * 4, s4=[80] * 4), "")
+        assert behind[0].verdict == verdict
     assert mixed[1].evidence == "tnn above s4: Text +10.0, ListOps -10.0"
 
 

@@ -6,7 +6,7 @@ import pytest
 from tnn import TNNConfig, TNNForMaskedLM
 from tnn.experiments.figures import find_kernels
 from tnn.experiments.reproduction.bidirectional.kernels import KERNELS
-from tnn.experiments.reproduction.bidirectional.pretraining import pre_trainings
+from tnn.experiments.reproduction.bidirectional.trials import pre_trainings
 from tnn.experiments.reproduction.harness.trial import Options
 
 
@@ -64,7 +64,7 @@ def test_a_spike_and_a_plain(place, conclude):
     save(place, lambda distance: 2.0 if distance == 0 else 1.0)
     claim = conclude()[1].claims[0]
     assert claim.verdict == "holds in part"
-    assert claim.doubts.count("from ") == claim.doubts.count(" to the weight") + 1 == 2
+    assert claim.checked.count("from ") == claim.checked.count(" to the weight") + 1 == 2
 
 
 def test_the_figure_is_that_of_the_model(place, conclude):

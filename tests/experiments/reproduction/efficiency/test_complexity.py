@@ -92,8 +92,8 @@ def test_others_do_not(add, records):
     outcome = COMPLEXITY.conclude(Options(), records)
     assert [claim.verdict for claim in outcome.claims] == ["does not hold"] * 4 + ["holds in part"]
     assert outcome.claims[-1].evidence == "above it: in time tnn 2.00 for 1.11; in memory tnn 2.00 for 1.00"
-    assert outcome.claims[3].doubts.endswith("attention 1.00, 1.00; mlp 1.00, 1.00, 1.00, 1.00, 1.00.")
-    assert outcome.claims[-1].doubts.endswith(
+    assert outcome.claims[3].checked.endswith("attention 1.00, 1.00; mlp 1.00, 1.00, 1.00, 1.00, 1.00.")
+    assert outcome.claims[-1].checked.endswith(
         "tnn 2.00, 2.00, 2.00, 2.00, 2.00 in time, tnn 2.00, 2.00, 2.00, 2.00, 2.00 in memory."
     )
     lines = {line[0]: line[1:] for line in outcome.tables[1].rows}

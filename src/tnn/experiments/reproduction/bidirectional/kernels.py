@@ -8,7 +8,7 @@ import torch
 
 from tnn.experiments.evaluation import load_model
 from tnn.experiments.figures import Kernel, draw_kernels, find_kernels
-from tnn.experiments.reproduction.bidirectional.pretraining import pre_trainings
+from tnn.experiments.reproduction.bidirectional.trials import pre_trainings
 from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
 from tnn.experiments.reproduction.harness.judging import verdict_of
 from tnn.experiments.reproduction.harness.records import Records
@@ -78,12 +78,13 @@ def _from_json(values: dict[str, Any]) -> Kernel:
 def _conclude(options: Options, records: Records) -> Outcome:
     length = LENGTHS[options.scale]
     trials = _trials(pre_trainings("tnn", options)[1], options)
-    found = [record.metrics for trial in trials if (record := records.find(trial)) and "layers" in record.metrics]
+    known = [record for trial in trials if (record := records.find(trial)) and "layers" in record.metrics]
+    found = [record.metrics for record in known]
     head = ("layer", "50% of the weight within", "90% within", "on the diagonal", f"within {BAND}", "largest at")
     rows: list[tuple[str, ...]] = [(*head, "untrained: 50% within", "90% within")]
-    for seed, metrics in enumerate(found):
-        for number, (after, before) in enumerate(_pairs(metrics), start=1):
-            rows.append((f"{number}, seed {seed}" if len(found) > 1 else str(number), *_cells(after, before)))
+    for record in known:
+        for number, (after, before) in enumerate(_pairs(record.metrics), start=1):
+            rows.append((f"{number}, seed {record.seed}" if len(known) > 1 else str(number), *_cells(after, before)))
     table = Table(f"Distances from the diagonal in matrices of {length} by {length}", tuple(rows))
     figure = draw_kernels([_from_json(values) for values in found[0]["drawn"]], length) if found else None
     notes = (

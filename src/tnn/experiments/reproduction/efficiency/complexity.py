@@ -235,21 +235,29 @@ def _claims(times: Found, spaces: Found) -> tuple[Claim, ...]:
             "That of attention and of an MLP grows quadratically; a fused kernel, which the paper has not, needs less.",
             verdict_of(_are_quadratic(spaces, others)),
             _numbers(spaces, (*others, FUSED)),
-            f"exponents from each length to the next: {_steps(spaces, others)}.",
+            f"exponents from each length to the next: {steps}." if (steps := _steps(spaces, others)) else "",
         ),
         Claim(
             f"No layer grows faster than its theory (exponents at most {NEAR} above it), in time and in memory.",
             verdict_of([*_agree(times, tuple(LAYERS)), *_agree(spaces, tuple(LAYERS))]),
             f"above it: in time {_show_above(times) or 'none'}; in memory {_show_above(spaces) or 'none'}",
-            "exponents from each length to the next, to tell growth from a step where data outgrow a cache: "
-            f"{_steps(times, _above(times)) or 'as in theory'} in time, "
-            f"{_steps(spaces, _above(spaces)) or 'as in theory'} in memory.",
+            _about_steps(times, spaces),
         ),
     )
 
 
 def _agree(found: Found, rows: tuple[str, ...]) -> list[bool | None]:
     return [None if (numbers := found.get(row)) is None else numbers.agrees for row in rows]
+
+
+def _about_steps(times: Found, spaces: Found) -> str:
+    if not (_above(times) or _above(spaces)):
+        return ""
+    return (
+        "exponents from each length to the next, to tell growth from a step where data outgrow a cache: "
+        f"{_steps(times, _above(times)) or 'as in theory'} in time, "
+        f"{_steps(spaces, _above(spaces)) or 'as in theory'} in memory."
+    )
 
 
 def _are_quadratic(found: Found, rows: tuple[str, ...]) -> list[bool | None]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ class Point:
     """A method that has been measured in all."""
 
     accuracy: float  # the mean over tasks
-    rate: float  # training steps a second
+    rate: float  # training steps a second; 0 if it did not get to the length
     megabytes: float
 
 
@@ -47,13 +48,13 @@ def _plan(options: Options) -> list[Trial]:
 
 
 def _conclude(options: Options, records: Records) -> Outcome:
-    tasks, accuracies = _accuracies(options, records)
+    accuracies = _accuracies(options, records)
     growths = collect_growth(_speed(options), records)
     cells = {row: cell for row, growth in growths.items() if (cell := growth.at(LENGTH)) is not None}
     points = {
-        row: Point(accuracy, 1 / cells[row].seconds, cells[row].megabytes)
+        row: Point(accuracy, 1 / cells[row].seconds, cells[row].megabytes) if row in cells else Point(accuracy, 0, inf)
         for row, accuracy in accuracies.items()
-        if row in cells
+        if row in growths
     }
     lines: list[tuple[str, ...]] = [
         ("method", "published accuracy", "steps a second", "ours, accuracy", "steps a second", "MB")
@@ -62,38 +63,42 @@ def _conclude(options: Options, records: Records) -> Outcome:
         ours = (f"{1 / cells[row].seconds:.2f}", f"{cells[row].megabytes:,.0f}") if row in cells else ("", "")
         lines.append((row, *map(_cell, _published(row)), _cell(accuracies.get(row)), *ours))
     notes = (
-        f"Accuracy is the mean over the tasks of Long-Range Arena that TNN has been measured on "
-        f"({', '.join(tasks) or 'none yet'}; five in the paper), of the methods that have all of them."
-        f"{_same_tasks(tasks)}",
+        f"Accuracy is the mean over {', '.join(_tasks(options))}, of the methods that have all of them."
+        f"{_same_tasks(_tasks(options))}",
         f"Speed and memory are those of a training step at {LENGTH:,} tokens, from the experiment speed, whose models "
         "are not those of the accuracies; nor are they in the paper. The paper shows its memory in the figure alone. "
         "The right half of that figure is the experiment extrapolation.",
     )
     table = Table(f"Accuracy on Long-Range Arena, and speed and memory at {LENGTH:,} tokens", tuple(lines))
-    return Outcome((table,), _draw(points) if points else None, _claims(points), notes)
+    drawn = {row: point for row, point in points.items() if point.rate}
+    return Outcome((table,), _draw(drawn) if drawn else None, _claims(points), notes)
 
 
-def _accuracies(options: Options, records: Records) -> tuple[tuple[str, ...], dict[str, float]]:
-    """The tasks, and the mean over them of each method that has them all."""
-    found: dict[str, dict[str, float]] = {}
-    trials = _arena(options)
-    for part in dict.fromkeys(trial.part for trial in trials):
-        scores = means(collect([trial for trial in trials if trial.part == part], records, "accuracy", diverged=0.0))
-        for row, score in scores.items():
-            found.setdefault(row, {})[part] = score
-    tasks = tuple(found.get("tnn", {}))
-    whole = {row: own for row, own in found.items() if tasks and set(tasks) <= set(own)}
-    return tasks, {row: mean(own[task] for task in tasks) for row, own in whole.items()}
+def _tasks(options: Options) -> tuple[str, ...]:
+    planned = {trial.part for trial in _arena(options)}
+    return tuple(task for task in published.LRA_TASKS if task in planned)
+
+
+def _accuracies(options: Options, records: Records) -> dict[str, float]:
+    """The mean over the tasks, of each method that has them all."""
+    trials, tasks = _arena(options), _tasks(options)
+    columns = [
+        means(collect([trial for trial in trials if trial.part == task], records, "accuracy", diverged=0.0))
+        for task in tasks
+    ]
+    rows = set.intersection(*(set(column) for column in columns))
+    return {row: mean(column[row] for column in columns) for row in rows}
 
 
 def _same_tasks(tasks: tuple[str, ...]) -> str:
     """What the paper's own numbers say of them, if they are not all."""
-    if not tasks or set(tasks) == set(published.LRA_TASKS):
+    if set(tasks) == set(published.LRA_TASKS):
         return ""
     columns = [published.LRA_TASKS.index(task) for task in tasks]
     theirs = {row: mean(numbers[i] or 0.0 for i in columns) for row, numbers in published.LRA.items()}
     first, second = sorted(theirs, key=lambda row: -theirs[row])[:2]
-    return f" Over these the paper's best are {first} with {theirs[first]:.2f} and {second} with {theirs[second]:.2f}."
+    best = f"{first} with {theirs[first]:.2f} and {second} with {theirs[second]:.2f}"
+    return f" Over these, of its five, the paper's best are {best}."
 
 
 def _published(row: str) -> tuple[float | None, float | None]:
@@ -107,13 +112,14 @@ def _cell(number: float | None) -> str:
 
 
 def _claims(points: Mapping[str, Point]) -> tuple[Claim, ...]:
-    """About TNN against all others that have been measured in all."""
+    """About TNN against all others."""
     best = f"TNN beats the competitors with a clear margin of accuracy ({MARGIN:g} point or more; 4.1 in the paper)."
     fast = f"It is as fast as most of them: one of the faster half at {LENGTH:,}."
     small = "It takes no more memory than most of them: one of the smaller half."
+    if set(points) != set(ROWS):
+        missing = f"it takes all {len(ROWS)} methods; {len(points)} have been measured in all"
+        return tuple(Claim(text, "not measured", missing) for text in (best, fast, small))
     others = {row: point for row, point in points.items() if row != "tnn"}
-    if "tnn" not in points or not others:
-        return tuple(Claim(text, "not measured", "it takes TNN and another") for text in (best, fast, small))
     tnn, second = points["tnn"], max(others, key=lambda row: others[row].accuracy)
     gap = tnn.accuracy - others[second].accuracy
     better = [row for row, point in others.items() if point.accuracy > tnn.accuracy and point.rate > tnn.rate]

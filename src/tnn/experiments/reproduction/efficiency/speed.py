@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import combinations
 from math import log, nan
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from tnn.experiments.reproduction.efficiency.growth import Growth, collect_growt
 from tnn.experiments.reproduction.efficiency.panels import Panel, draw_panels
 from tnn.experiments.reproduction.efficiency.steps import block_parameters, measure_steps, model_fields
 from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
-from tnn.experiments.reproduction.harness.judging import collect, means, order_agreement, ranks, verdict_of
+from tnn.experiments.reproduction.harness.judging import collect, means, order_agreement, ranks, same_order, verdict_of
 from tnn.experiments.reproduction.harness.records import Records
 from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Scale, Trial
 
@@ -168,7 +167,7 @@ def _against_the_transformer(found: dict[str, Growth]) -> Claim:
 def _order(found: dict[str, Growth]) -> tuple[Claim, ...]:
     """At the longest length, where the Transformer of the paper is the last: it ran out of memory."""
     theirs, ours = _rates({row: _published(row) for row in found}), _rates(found)
-    same = [(theirs[a] - theirs[b]) * (ours[a] - ours[b]) > 0 for a, b in combinations(found, 2)]
+    same = same_order(theirs, ours)
     whole = len(found) == len(published.SPEED)
     place = ranks(ours, high=True).get("tnn")
     return (

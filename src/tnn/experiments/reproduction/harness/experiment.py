@@ -44,7 +44,7 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class Claim:
-    """Of the paper: what it says, whether ours agrees, the numbers that tell, and what was checked if it does not.
+    """Of the paper: what it says, whether ours agrees, the numbers that tell, and what else was looked at.
 
     >>> from tnn.experiments.reproduction.harness.experiment import Claim
     >>> Claim("It is the best.", "does not hold", "number 2 of 3", checked="with longer trainings it is.").to_markdown()
@@ -54,16 +54,12 @@ class Claim:
     text: str
     verdict: Verdict
     evidence: str
-    checked: str = ""  # shown where ours disagrees
-
-    @property
-    def doubts(self) -> str:
-        return self.checked if self.verdict in ("holds in part", "does not hold") else ""
+    checked: str = ""
 
     def to_markdown(self) -> str:
         evidence = f" *{self.evidence}*" if self.evidence else ""
-        doubts = f" Checked: {self.doubts}" if self.doubts else ""
-        return f"**{self.verdict}**: {self.text}{evidence}{doubts}"
+        checked = f" Checked: {self.checked}" if self.checked else ""
+        return f"**{self.verdict}**: {self.text}{evidence}{checked}"
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Means, ranks and orders: what it takes to say whether a table agrees with the paper's."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import isfinite
@@ -43,6 +44,23 @@ def means(values: Values) -> dict[str, float]:
     return {row: mean(found) for row, found in values.items()}
 
 
+def fully_run(values: dict[str, list[float]], trials: Iterable[Trial]) -> dict[str, list[float]]:
+    """The rows that have a value of each of their seeds: a claim is not judged by some of them."""
+    wanted = Counter(trial.row for trial in trials)
+    return {row: found for row, found in values.items() if len(found) == wanted[row]}
+
+
+def at_the_edge(rates: Values, tried: Iterable[float]) -> list[str]:
+    """The rows that took the lowest or the highest learning rate of a search: another one may be better.
+
+    >>> from tnn.experiments.reproduction.harness.judging import at_the_edge
+    >>> at_the_edge({"tnn": [0.003], "s4": [0.009]}, (0.001, 0.003, 0.009))
+    ['s4']
+    """
+    edge = {min(tried), max(tried)}
+    return sorted(row for row, taken in rates.items() if edge & set(taken))
+
+
 def spread(values: Sequence[float] | None, digits: int = 2) -> str:
     """The mean, and the standard deviation over seeds; those that diverged are counted.
 
@@ -73,17 +91,33 @@ def ranks(values: Mapping[str, float], *, high: bool = False) -> dict[str, int]:
 
 
 def order_agreement(theirs: Mapping[str, float], ours: Mapping[str, float]) -> str:
-    """How many pairs of rows stand in the same order.
+    """How many pairs of rows stand in the same order, of those that are not equal in one of the two.
 
     >>> from tnn.experiments.reproduction.harness.judging import order_agreement
     >>> order_agreement({"tnn": 24.67, "transformer": 24.78, "s4": 39.66}, {"tnn": 3.7, "transformer": 3.6, "s4": 4.2})
     '2 of 3 pairs of rows are in the order of the paper (67%)'
+    >>> order_agreement({"tnn": 49.85, "transformer": 38.63}, {"tnn": 0.0, "transformer": 0.0})
+    "there are no two rows to compare with the paper's order"
     """
-    pairs = list(combinations([row for row in theirs if row in ours], 2))
-    if not pairs:
+    same = same_order(theirs, ours)
+    if not same:
         return "there are no two rows to compare with the paper's order"
-    same = sum((theirs[a] - theirs[b]) * (ours[a] - ours[b]) > 0 for a, b in pairs)
-    return f"{same} of {len(pairs)} pairs of rows are in the order of the paper ({same / len(pairs):.0%})"
+    return f"{sum(same)} of {len(same)} pairs of rows are in the order of the paper ({sum(same) / len(same):.0%})"
+
+
+def same_order(theirs: Mapping[str, float], ours: Mapping[str, float]) -> list[bool]:
+    """Of each pair of rows, whether it is; rows that are equal have no order."""
+    pairs = combinations([row for row in theirs if row in ours], 2)
+    return [
+        (theirs[a] < theirs[b]) == (ours[a] < ours[b])
+        for a, b in pairs
+        if theirs[a] != theirs[b] and ours[a] != ours[b]
+    ]
+
+
+def sentences(*several: str) -> str:
+    """Those that are not empty, as one text."""
+    return " ".join(filter(None, several))
 
 
 def ahead(values: Values, best: str, others: Iterable[str]) -> list[bool | None]:

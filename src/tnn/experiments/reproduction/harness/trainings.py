@@ -11,6 +11,7 @@ from typing import Any
 
 from tnn.experiments import runs
 from tnn.experiments.recipe import Recipe, load_recipe, parse_recipe
+from tnn.experiments.reproduction.harness.locks import locked
 from tnn.experiments.reproduction.harness.trial import Metrics, Place, Trial
 from tnn.experiments.training import Diverged, train
 from tnn.models import load_preset
@@ -139,10 +140,10 @@ def trained(of: Trial, place: Place) -> Path:
     if record is not None and "failed" in record.metrics:
         raise Diverged(f"the training failed: {record.metrics['failed']}")
     folder = of.folder(place)
-    if not runs.is_finished(folder):
-        again = of.work(place)
-        if "failed" in again:
-            raise Diverged(f"the training failed: {again['failed']}")
+    with locked(of, place):
+        again = {} if runs.is_finished(folder) else of.work(place)
+    if "failed" in again:
+        raise Diverged(f"the training failed: {again['failed']}")
     return folder
 
 

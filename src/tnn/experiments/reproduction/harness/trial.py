@@ -7,6 +7,8 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tnn._checks import check_positive
+
 if TYPE_CHECKING:
     from tnn.experiments.reproduction.harness.records import Records
 
@@ -22,6 +24,11 @@ class Options:
     methods: tuple[str, ...] | None = None  # rows of the table
     seeds: int | None = None  # of each row: 0, 1, ...
     steps: int | None = None  # updates of a training
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "steps"):
+            if (value := getattr(self, name)) is not None:
+                check_positive(name, value)
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,22 @@ from tnn.experiments.figures import COLORS, INK, new_figure, tidy
 from tnn.experiments.reproduction import published
 from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
 from tnn.experiments.reproduction.harness.judging import (
+    Values,
     ahead,
+    at_the_edge,
     collect,
+    fully_run,
     means,
     order_agreement,
     ranks,
+    sentences,
     spread,
     verdict_of,
 )
 from tnn.experiments.reproduction.harness.records import Records
 from tnn.experiments.reproduction.harness.trial import Options, Trial
 from tnn.experiments.reproduction.language.counts import about_counts, count_trials
+from tnn.experiments.reproduction.language.longer import about_longer
 from tnn.experiments.reproduction.language.trials import METHODS, method_trials, search_of
 
 if TYPE_CHECKING:
@@ -46,7 +51,7 @@ def _conclude(options: Options, records: Records) -> Outcome:
     theirs = {row: numbers[1] for row, numbers in published.ALM.items() if numbers[1] is not None}
     ours = means(test)
     their_ranks, our_ranks = ranks(theirs), ranks({row: value for row, value in ours.items() if row in theirs})
-    parameters, rates = means(collect(trials, records, "parameters")), means(collect(trials, records, "learning_rate"))
+    parameters, rates = means(collect(trials, records, "parameters")), collect(trials, records, "learning_rate")
     head = ("method", "published, validation", "published, test", "ours, validation", "ours, test")
     rows: list[tuple[str, ...]] = [(*head, "published rank", "our rank", "parameters", "learning rate")]
     for row in sorted(_rows(options), key=lambda row: ours.get(row, float("inf"))):
@@ -59,54 +64,75 @@ def _conclude(options: Options, records: Records) -> Outcome:
                 spread(test.get(row), 3),
                 *(str(found.get(row, "")) for found in (their_ranks, our_ranks)),
                 f"{parameters[row]:,.0f}" if row in parameters else "",
-                f"{rates[row]:g}" if row in rates else "",
+                f"{rates[row][0]:g}" if row in rates else "",
             )
         )
     order = f"Order: {order_agreement(theirs, ours)}."
-    notes = (order, *_about_rates(options, rates), *about_counts(options, records))
+    tried = [trial.settings["recipe"]["training"]["learning_rate"] for trial in search_of("tnn", options)]
+    edge = at_the_edge(rates, tried) if tried else []
+    notes = (order, _about_search(options, tried, edge), *about_counts(options, records))
     table = Table("Perplexity per token, lower is better", tuple(rows))
     figure = _draw(theirs, test) if ours else None
-    return Outcome((table,), figure, _claims(theirs, test), notes)
+    longer = about_longer(("tnn", "transformer"), options, records)
+    return Outcome((table,), figure, _claims(theirs, fully_run(test, trials), edge, longer), notes)
 
 
-def _about_rates(options: Options, rates: dict[str, float]) -> list[str]:
-    searches = search_of("tnn", options)
-    if not searches:
-        return ["The learning rate is that of the recipe."]
-    tried = [trial.settings["recipe"]["training"]["learning_rate"] for trial in searches]
-    steps = searches[0].settings["recipe"]["training"]["steps"]
-    edge = [row for row, rate in rates.items() if rate in (min(tried), max(tried))]
+def _about_search(options: Options, tried: list[float], edge: list[str]) -> str:
+    if not tried:
+        return "The learning rate is that of the recipe."
+    steps = search_of("tnn", options)[0].settings["recipe"]["training"]["steps"]
     names = ", ".join(f"{rate:g}" for rate in tried)
     note = (
         f"Each method tried the rates {names} for {steps:,} updates each, with seed 0, and took the best on validation."
     )
-    return [note + (f" At the edge of what was tried: {', '.join(sorted(edge))}." if edge else "")]
+    return note + (f" At the edge of what was tried: {', '.join(edge)}." if edge else "")
 
 
-def _claims(theirs: dict[str, float], test: dict[str, list[float]]) -> tuple[Claim, ...]:
-    claims = [
-        _among_the_best(theirs, means(test)),
-        _ahead_of("TNN is ahead of the Transformer.", ("transformer",), test),
-    ]
-    return (*claims, *(_ahead_of(f"TNN is ahead of {name}.", group, test) for name, group in GROUPS.items()))
+def _claims(theirs: dict[str, float], test: Values, edge: list[str], longer: str) -> tuple[Claim, ...]:
+    transformer = _ahead_of("the Transformer", ("transformer",), theirs, test, edge, longer)
+    groups = (_ahead_of(name, group, theirs, test, edge) for name, group in GROUPS.items())
+    return (_among_the_best(theirs, means(test)), transformer, *groups)
 
 
 def _among_the_best(theirs: dict[str, float], ours: dict[str, float]) -> Claim:
     text = "TNN is among the best at equal parameters: second of 13 in the paper (in part: fourth or better)."
     among = ranks({row: value for row, value in ours.items() if row in theirs})
     if set(among) != set(theirs):
-        return Claim(text, "not measured", f"{len(among)} of {len(theirs)} methods have been measured")
+        return Claim(text, "not measured", f"{len(among)} of {len(theirs)} methods have been measured with all seeds")
     place, best = among["tnn"], min(among, key=lambda row: among[row])
     lead = f", {ours['tnn'] / ours[best] - 1:.1%} behind {best}" if place > 1 else ""
     return Claim(text, verdict_of([place <= 2, place <= 4]), f"number {place} of {len(among)}{lead}")
 
 
-def _ahead_of(text: str, others: tuple[str, ...], test: dict[str, list[float]]) -> Claim:
+def _ahead_of(
+    name: str, others: tuple[str, ...], theirs: dict[str, float], test: Values, edge: list[str], longer: str = ""
+) -> Claim:
     rows = ("tnn", *others)
     numbers = [f"{row} {spread(test[row], 3)}" if row in test else f"{row} not measured" for row in rows]
+    checked = sentences(_about_gap(others, theirs, test), _about_ranges(rows, test), _about_edge(others, edge), longer)
+    verdict = verdict_of(ahead(test, "tnn", others))
+    return Claim(f"TNN is ahead of {name}.", verdict, "; ".join(numbers), checked)
+
+
+def _about_gap(others: tuple[str, ...], theirs: dict[str, float], test: Values) -> str:
+    """A lead that is much larger than the published one says more of the trainings than of the methods."""
+    if not {"tnn", *others} <= set(test):
+        return ""
+    ours = means(test)
+    gaps = [min(values[row] for row in others) / values["tnn"] - 1 for values in (theirs, ours)]
+    published, measured = (f"{abs(gap):.1%} {'behind' if gap > 0 else 'ahead'}" for gap in gaps)
+    name = others[0] if len(others) == 1 else "the best of them"
+    return f"{name} is {published} in the paper, {measured} here."
+
+
+def _about_ranges(rows: tuple[str, ...], test: Values) -> str:
     ranges = [f"{row} from {min(test[row]):.3f} to {max(test[row]):.3f}" for row in rows if len(test.get(row, ())) > 1]
-    checked = f"seeds range for {', for '.join(ranges)}." if ranges else ""
-    return Claim(text, verdict_of(ahead(test, "tnn", others)), "; ".join(numbers), checked)
+    return f"Seeds range for {', for '.join(ranges)}." if ranges else ""
+
+
+def _about_edge(rows: tuple[str, ...], edge: list[str]) -> str:
+    found = [row for row in rows if row in edge]
+    return f"At the edge of the search, where another rate might be better: {', '.join(found)}." if found else ""
 
 
 def _draw(theirs: dict[str, float], test: dict[str, list[float]]) -> "Figure":

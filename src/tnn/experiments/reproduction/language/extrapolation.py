@@ -1,13 +1,22 @@
 """Extrapolation: models trained at one length read text in blocks up to 28 times as long."""
 
-from math import isfinite
+from collections.abc import Callable, Iterable, Sequence
+from math import inf, isfinite
 from statistics import mean
 
 from tnn.experiments.extrapolation import Extrapolation, draw_extrapolation
 from tnn.experiments.perplexity import Perplexity, show
 from tnn.experiments.reproduction import published
 from tnn.experiments.reproduction.harness.experiment import Claim, Experiment, Outcome, Table
-from tnn.experiments.reproduction.harness.judging import order_agreement, spread, verdict_of
+from tnn.experiments.reproduction.harness.judging import (
+    Values,
+    ahead,
+    fully_run,
+    order_agreement,
+    sentences,
+    spread,
+    verdict_of,
+)
 from tnn.experiments.reproduction.harness.records import Records
 from tnn.experiments.reproduction.harness.trial import Options, Trial
 from tnn.experiments.reproduction.language.counts import about_counts, count_trials
@@ -21,6 +30,7 @@ from tnn.experiments.reproduction.language.trials import (
 )
 
 FLAT, BLOWN = 1.02, 1.5  # of the perplexity at the length of training: at most, and at least
+NEAR = 1.1  # of another average: what is comparable; 1.06 in the paper
 BLOW_UP = (
     "transformer",
     "elu",
@@ -42,9 +52,10 @@ def _plan(options: Options) -> list[Trial]:
 
 
 def _conclude(options: Options, records: Records) -> Outcome:
-    found = {row: _runs(row, options, records) for row in options.methods or METHODS}
-    found = {row: extrapolations for row, extrapolations in found.items() if extrapolations}
-    ratios = {row: [run.ratios[-1] for run in several] for row, several in found.items()}
+    trials = [
+        lengths_trial(trial, options) for row in options.methods or METHODS for trial in method_trials(row, options)
+    ]
+    found = _runs(trials, records)
     averages = {row: [run.average for run in several] for row, several in found.items()}
     ours = {row: mean(values) for row, values in averages.items()}
     trained = {row: mean(run.perplexities[0].per_token for run in several) for row, several in found.items()}
@@ -63,22 +74,41 @@ def _conclude(options: Options, records: Records) -> Outcome:
         "The columns of S4 and GSS are exchanged in the paper; here they are in their places. "
         "Its FLASH is taken to be FLASH-QUAD, by its perplexity.",
     )
-    small = {row: trained[row] for row in BLOW_UP if row in ratios and not _blown(ratios[row])}
+    ends = _judged(trials, records, lambda run: run.ratios[-1])
+    small = {row: trained[row] for row in BLOW_UP if row in ends and not _blown(ends[row])}
     checked = [_about_small(small), *about_counts(options, records), about_longer(["elu"], options, records)]
     middle = {row: _in_the_middle(several) for row, several in found.items()}
     tables = (Table("Perplexity per token, averaged over 19 lengths from 512 to 14,336", tuple(rows)), _all(middle))
     figure = draw_extrapolation(middle) if middle else None
-    return Outcome(tables, figure, _claims(ratios, " ".join(filter(None, checked))), notes)
+    claims = (
+        *_flat_claims(_judged(trials, records, lambda run: max(run.ratios)), ends),
+        _blow_up_claim(ends, sentences(*checked) if small else ""),
+        _best_claim(_judged(trials, records, lambda run: run.average)),
+    )
+    return Outcome(tables, figure, claims, notes)
 
 
 def _published(row: str) -> list[float]:
     return [number for number in published.EXTRAPOLATION[row] if number is not None]
 
 
-def _runs(row: str, options: Options, records: Records) -> list[Extrapolation]:
+def _runs(trials: list[Trial], records: Records) -> dict[str, list[Extrapolation]]:
     """Of the seeds whose training did not fail."""
-    found = [records.find(lengths_trial(trial, options)) for trial in method_trials(row, options)]
-    return [extrapolation_of(record) for record in found if record is not None and "failed" not in record.metrics]
+    found: dict[str, list[Extrapolation]] = {}
+    for trial in trials:
+        if (record := records.find(trial)) is not None and "failed" not in record.metrics:
+            found.setdefault(trial.row, []).append(extrapolation_of(record))
+    return found
+
+
+def _judged(trials: list[Trial], records: Records, measure: Callable[[Extrapolation], float]) -> Values:
+    """Of each row whose seeds have all been run; a training that failed counts as infinite."""
+    found: dict[str, list[float]] = {}
+    for trial in trials:
+        if (record := records.find(trial)) is not None:
+            value = inf if "failed" in record.metrics else measure(extrapolation_of(record))
+            found.setdefault(trial.row, []).append(value)
+    return fully_run(found, trials)
 
 
 def _in_the_middle(several: list[Extrapolation]) -> Extrapolation:
@@ -98,7 +128,7 @@ def _all(runs: dict[str, Extrapolation]) -> Table:
     return Table("Ours at each length, the mean over seeds", (("length", *runs), *rows))
 
 
-def _blown(ratios: list[float]) -> bool:
+def _blown(ratios: Sequence[float]) -> bool:
     """In every seed."""
     return all(ratio >= BLOWN or not isfinite(ratio) for ratio in ratios)
 
@@ -111,28 +141,46 @@ def _about_small(trained: dict[str, float]) -> str:
     return f"what does not blow up knows little at 512, and has little to lose beyond ({found})."
 
 
-def _claims(ratios: dict[str, list[float]], checked: str) -> tuple[Claim, ...]:
-    def flat(row: str) -> bool | None:
-        return all(ratio <= FLAT for ratio in ratios[row]) if row in ratios else None
+def _numbers(values: Values, rows: Iterable[str], digits: int) -> str:
+    found = [f"{row} {', '.join(show(value, digits) for value in values[row])}" for row in rows if row in values]
+    return "; ".join(found) or "not measured"
 
-    def numbers(*rows: str) -> str:
-        found = [f"{row} {', '.join(show(ratio, 3) for ratio in ratios[row])}" for row in rows if row in ratios]
-        return "perplexity at 14,336 relative to 512: " + ("; ".join(found) or "not measured")
 
-    return (
+def _flat_claims(peaks: Values, ends: Values) -> tuple[Claim, ...]:
+    texts = {
+        "tnn": f"TNN's perplexity stays flat to 28 times the length of training (at most {FLAT} times that at 512).",
+        "alibi": "ALiBi's stays flat as well.",
+    }
+    return tuple(
         Claim(
-            f"TNN's perplexity stays flat to 28 times the length of training (at most {FLAT} times that at 512).",
-            verdict_of([flat("tnn")]),
-            numbers("tnn"),
-        ),
-        Claim("ALiBi's stays flat as well.", verdict_of([flat("alibi")]), numbers("alibi")),
-        Claim(
-            "The Transformer, 1+elu, Performer, cosFormer, both Synthesizers, gMLP and FLASH blow up "
-            f"(at least {BLOWN} times that at 512).",
-            verdict_of(_blown(ratios[row]) if row in ratios else None for row in BLOW_UP),
-            numbers(*BLOW_UP),
-            checked,
-        ),
+            text,
+            verdict_of([all(peak <= FLAT for peak in peaks[row]) if row in peaks else None]),
+            f"perplexity relative to 512, at 14,336: {_numbers(ends, [row], 3)}; "
+            f"at the length where it is highest: {_numbers(peaks, [row], 3)}",
+        )
+        for row, text in texts.items()
+    )
+
+
+def _blow_up_claim(ends: Values, checked: str) -> Claim:
+    return Claim(
+        "The Transformer, 1+elu, Performer, cosFormer, both Synthesizers, gMLP and FLASH blow up "
+        f"(at least {BLOWN} times that at 512).",
+        verdict_of(_blown(ends[row]) if row in ends else None for row in BLOW_UP),
+        f"perplexity at 14,336 relative to 512: {_numbers(ends, BLOW_UP, 3)}",
+        checked,
+    )
+
+
+def _best_claim(averages: Values) -> Claim:
+    others = [row for row in published.EXTRAPOLATION_AVERAGE if row not in ("tnn", "alibi")]
+    near = mean(averages["tnn"]) <= NEAR * mean(averages["alibi"]) if {"tnn", "alibi"} <= set(averages) else None
+    best = sorted((row for row in others if row in averages), key=lambda row: mean(averages[row]))[:3]
+    return Claim(
+        f"Over all lengths TNN is better than all others but ALiBi, and comparable with it (at most {NEAR} times it).",
+        verdict_of([*ahead(averages, "tnn", others), near]),
+        f"averages of the seeds: {_numbers(averages, ['tnn', 'alibi'], 3)}; best of all others: "
+        f"{_numbers(averages, best, 3)}",
     )
 
 

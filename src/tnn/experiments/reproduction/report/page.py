@@ -94,7 +94,7 @@ def _claim_list(section: Section, evidence: bool) -> str:
 
 def _claim(claim: Claim, evidence: bool) -> str:
     badge = f'<span class="verdict {COLORS[claim.verdict]}">{VERDICTS[claim.verdict]} {claim.verdict}</span>'
-    facts = [claim.evidence, f"Checked: {claim.doubts}" if claim.doubts else ""] if evidence else []
+    facts = [claim.evidence, f"Checked: {claim.checked}" if claim.checked else ""] if evidence else []
     below = "".join(f'<p class="facts">{escape(fact)}</p>' for fact in facts if fact)
     return f"{badge}<div><p>{escape(claim.text)}</p>{below}</div>"
 

@@ -19,7 +19,7 @@ ABOUT = (
     "and its claims, judged by what came out."
 )
 SCALES: dict[Scale, str] = {
-    "mini": "At mini scale a model has up to a million parameters and trains for minutes on CPU cores. All methods of "
+    "mini": "At mini scale a model has up to two million parameters and trains for minutes on a CPU. All methods of "
     "a table have as many parameters as TNN, within 5%, and get the same data, tokens, updates and search for a "
     "learning rate; where a table departs from that, it says so. The numbers are not the paper's and cannot be: what "
     "can be compared is the order of the methods, and whether a claim holds.",
@@ -33,7 +33,9 @@ TALLY: dict[Verdict, str] = {
     "not measured": "that are not measured",
 }
 IN_PART = (
-    "A claim holds in part if it holds for some of the methods that it names, or for the mean and not for every seed."
+    "A claim holds in part if it holds for some of the methods or tasks that it names, for the mean and not for every "
+    "seed, or by a looser measure that its text has. That one is the best does not hold if another is as good. A claim "
+    "is not measured if trials are missing that could change the verdict, or if no method learnt what it is about."
 )
 NOTHING = "Nothing of it has been measured yet."
 PAPER = "tnn reproduce all --scale paper --data-dir DIR"

@@ -18,6 +18,8 @@ from tnn.experiments.training import SCORES, Diverged, train
 from tnn.layers import count_parameters
 
 METHODS = tuple(published.GLUE)
+FIRST_TOKEN = "tnn-first"  # TNN with the head of all others: it reads the first token, not the mean over all
+ROWS = (*METHODS, FIRST_TOKEN)
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,9 @@ EXTENTS: dict[Scale, Extent] = {
 }
 
 
-def pre_trainings(method: str, options: Options) -> tuple[list[Trial], list[Trial]]:
-    """The trials that choose the learning rate of a method, and its trainings, one a seed."""
+def pre_trainings(row: str, options: Options) -> tuple[list[Trial], list[Trial]]:
+    """The trials that choose the learning rate of a row's method, and its trainings, one a seed."""
+    method = "tnn" if row == FIRST_TOKEN else row
     setup, search = _setup(method, options), EXTENTS[options.scale].search
     if search is not None:
         search = Search(search.rates, max(1, int(search.steps * _share(options))))
@@ -110,8 +113,9 @@ def _measure(folder: Path, recipe: Recipe) -> Metrics:
     }
 
 
-def tuning_trial(of: Trial, task: str, options: Options) -> Trial:
+def tuning_trial(row: str, of: Trial, task: str, options: Options) -> Trial:
     """The fine-tuning of a pre-trained model on a task, with each of some rates; the best on the dev set counts."""
+    changes = {"pooling": "first"} if row == FIRST_TOKEN else {}
     setup = EXTENTS[options.scale].tasks[task]
     epochs = (setup.load().training.epochs or 1) * _share(options)
     recipe = setup.load(f"training.epochs={epochs}", f"training.seed={of.seed}")
@@ -123,17 +127,18 @@ def tuning_trial(of: Trial, task: str, options: Options) -> Trial:
             base = trained(of, place)
         except Diverged as error:
             return {"score": 0.0, "failed": str(error)}  # 0, as in the paper's averages
-        return _tune(recipe, base, place.data, trial.folder(place))
+        section = ModelSection(start_from=str(base), **changes)
+        return _tune(recipe, section, place.data, trial.folder(place))
 
     cost = max(1.0, 400 * _share(options))  # as so many updates of a pre-training
-    trial = Trial("glue", of.row, {"of": of.settings, "recipe": chosen}, work, task, of.seed, cost)
+    trial = Trial("glue", row, {"of": of.settings, "recipe": chosen, **changes}, work, task, of.seed, cost)
     return trial
 
 
-def _tune(recipe: GlueRecipe, base: Path, data: Path, out: Path) -> Metrics:
+def _tune(recipe: GlueRecipe, model: ModelSection, data: Path, out: Path) -> Metrics:
     """What counts is the score; the tuned models are not kept."""
     sentences = recipe.data.model_copy(update={"glue": str(data / recipe.data.glue)})
-    recipe = recipe.model_copy(update={"model": ModelSection(start_from=str(base)), "data": sentences})
+    recipe = recipe.model_copy(update={"model": model, "data": sentences})
     train(recipe, out, resume=(out / runs.RECIPE).is_file(), say=lambda text: None)
     found: Metrics = json.loads((out / SCORES).read_text())[recipe.data.tasks[0]]
     shutil.rmtree(out)
