@@ -182,12 +182,11 @@ STRUCTURE = Ablation(
             "gtu+glu",
             ("gtu",),
             found.perplexities,
-            sentences(_about_margin("gtu+glu", "gtu", published.STRUCTURE, found.perplexities), checked),
+            _about_margin("gtu+glu", "gtu", published.STRUCTURE, found.perplexities),
         ),
         _best("And better than attention and GLU.", "gtu+glu", ("attention+glu",), found.perplexities),
     ),
     ("The attention of this table has one head and no encoding of positions, as the paper's has.",),
-    about_checks=lambda options, records: about_longer(("tnn", "gtu"), options, records),
 ).to_experiment()
 
 RPE_INPUT = Ablation(
