@@ -229,7 +229,9 @@ def _claims(theirs: Numbers, ours: Scores, majorities: Mapping[str, float]) -> t
             f"{', '.join(f'number {place} of 16 on {name}' for name, place in places.items())}; "
             f"{_about_unlearnt(unlearnt)}",
         ),
-        _ahead_on_cola(far_ahead, scores["cola"], "cola" in unlearnt),
+        _ahead_on_cola(far_ahead, scores["cola"])
+        if "cola" in learnt
+        else Claim(far_ahead, "not measured", _about_unlearnt(["cola"])),
     )
 
 
@@ -253,10 +255,11 @@ def _about_unlearnt(names: list[str]) -> str:
     return f"no method is {AHEAD:g} points above the most frequent class on {', '.join(names)}"
 
 
-def _ahead_on_cola(text: str, ours: Mapping[str, float], unknown: bool) -> Claim:
+def _ahead_on_cola(text: str, ours: Mapping[str, float]) -> Claim:
     first = ", ".join(f"{row} {value:.2f}" for row, value in sorted(ours.items(), key=lambda found: -found[1])[:3])
-    verdict = "not measured" if unknown else verdict_of([_lead(ours) > 0, _lead(ours) >= AHEAD])
-    return Claim(text, verdict, f"the first are {first}; tnn {ours['tnn']:.2f}")
+    return Claim(
+        text, verdict_of([_lead(ours) > 0, _lead(ours) >= AHEAD]), f"the first are {first}; tnn {ours['tnn']:.2f}"
+    )
 
 
 def _lead(values: Mapping[str, float]) -> float:
