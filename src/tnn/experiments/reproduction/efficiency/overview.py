@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tnn.experiments.figures import COLORS, INK, new_figure, tidy
 from tnn.experiments.reproduction import published
+from tnn.experiments.reproduction.arena.longer import about_longer
 from tnn.experiments.reproduction.arena.lra import LRA
 from tnn.experiments.reproduction.efficiency.growth import collect_growth
 from tnn.experiments.reproduction.efficiency.speed import LENGTHS, SPEED
@@ -71,7 +72,7 @@ def _conclude(options: Options, records: Records) -> Outcome:
     )
     table = Table(f"Accuracy on Long-Range Arena, and speed and memory at {LENGTH:,} tokens", tuple(lines))
     drawn = {row: point for row, point in points.items() if point.rate}
-    return Outcome((table,), _draw(drawn) if drawn else None, _claims(points), notes)
+    return Outcome((table,), _draw(drawn) if drawn else None, _claims(points, about_longer(options, records)), notes)
 
 
 def _tasks(options: Options) -> tuple[str, ...]:
@@ -111,7 +112,7 @@ def _cell(number: float | None) -> str:
     return "" if number is None else f"{number:.2f}"
 
 
-def _claims(points: Mapping[str, Point]) -> tuple[Claim, ...]:
+def _claims(points: Mapping[str, Point], checked: str) -> tuple[Claim, ...]:
     """About TNN against all others."""
     best = f"TNN beats the competitors with a clear margin of accuracy ({MARGIN:g} point or more; 4.1 in the paper)."
     fast = f"It is as fast as most of them: one of the faster half at {LENGTH:,}."
@@ -129,6 +130,7 @@ def _claims(points: Mapping[str, Point]) -> tuple[Claim, ...]:
             verdict_of([gap > 0, gap >= MARGIN]),
             f"TNN {tnn.accuracy:.2f}, {second} {others[second].accuracy:.2f}; "
             f"both more accurate and faster: {', '.join(better) or 'none'}",
+            checked,
         ),
         _among(fast, {row: point.rate for row, point in points.items()}, "steps a second", high=True),
         _among(small, {row: point.megabytes for row, point in points.items()}, "MB", high=False),

@@ -180,8 +180,16 @@ def _order(found: dict[str, Growth]) -> tuple[Claim, ...]:
             "The 11 methods stand in the order of the paper at 5,120 (in part: more than half of their pairs do).",
             verdict_of([all(same), 2 * sum(same) > len(same)]) if whole else "not measured",
             order_agreement(theirs, ours),
+            _about_places(theirs, ours) if whole else "",
         ),
     )
+
+
+def _about_places(theirs: dict[str, float], ours: dict[str, float]) -> str:
+    """Who is not where the paper has it."""
+    before, after = (ranks(rates, high=True) for rates in (theirs, ours))
+    moved = [f"{row} number {after[row]} ({before[row]})" for row in before if abs(after[row] - before[row]) > 1]
+    return f"more than a place away from that in the paper: {', '.join(moved)}." if moved else ""
 
 
 def _draw(found: dict[str, Growth]) -> "Figure":
