@@ -15,13 +15,13 @@ from tnn.experiments.reproduction.arena import lra, setups, trials
 from tnn.experiments.reproduction.arena.findings import Findings, accuracy_table, draw_arena, rank_table
 from tnn.experiments.reproduction.arena.longer import ARENA_LONGER, about_longer
 from tnn.experiments.reproduction.arena.lra import LRA, LRA_LARGE
-from tnn.experiments.reproduction.arena.setups import MINI, ONE_AXIS, PICTURES, QUOTED, ROWS, mini_model
+from tnn.experiments.reproduction.arena.setups import MINI, ONE_AXIS, PICTURES, QUOTED, RELATIVE, ROWS, mini_model
 from tnn.experiments.reproduction.harness.trial import Options, Trial
 from tnn.layers import count_parameters
 from tnn.models import TNNForImageClassification, TNNForSequenceClassification, load_preset
 
 TASKS = ("text", "listops", "pathfinder", "image")
-SOME = ("transformer", "linformer", "s4", "tnn", ONE_AXIS)
+SOME = ("transformer", "linformer", "s4", "tnn", ONE_AXIS, RELATIVE)
 
 
 def finals(several):
@@ -54,6 +54,8 @@ def test_all_methods_have_the_same_budget():
             assert trial.settings["recipe"][section] == reference[trial.part]["recipe"][section], trial.title
     own = {trial.part for trial in finals(planned) if trial.row == ONE_AXIS}
     assert own == set(MINI) & set(PICTURES)  # of texts, TNN's own serve
+    own = {trial.part for trial in finals(planned) if trial.row == RELATIVE}
+    assert own == set(MINI) - set(PICTURES)  # of pictures likewise
 
 
 def size(row, task, large=False):
@@ -69,7 +71,7 @@ def size(row, task, large=False):
 
 @pytest.mark.parametrize("task", MINI)
 def test_models_are_of_one_size(task):
-    for row in (*ROWS, ONE_AXIS):
+    for row in (*ROWS, ONE_AXIS, RELATIVE):
         assert size(row, task) == pytest.approx(size("tnn", task), rel=0.05), row
     assert size("s4", task, large=True) == pytest.approx(size("tnn", task, large=True), rel=0.05)
     assert 3 < size("tnn", task, large=True) / size("tnn", task) < 5

@@ -13,6 +13,7 @@ QUOTED = (  # from Skyformer's table
 )
 ROWS = (*QUOTED, "transformer-ls", "cosformer", "flash", "s4", "tnn")
 ONE_AXIS = "tnn-1d"  # on pictures: rows of pixels as one sequence, as all methods but TNN read them
+RELATIVE = "tnn-relative"  # on texts: without absolute positions, and with decay
 PICTURES = ("pathfinder", "pathx", "image")
 FOLDER = ("data.folder",)
 RATES = (1e-3, 3e-3, 1e-2)  # that are tried at mini scale
@@ -131,12 +132,14 @@ def mini_model(row: str, task: str, large: bool = False) -> dict[str, Any]:
     wider: dict[str, Any] = {"hidden_size": 64} if large else {}
     if row == "s4" and large:
         wider["mixer_options"] = {"state_size": 26}
-    if row not in ("tnn", ONE_AXIS):
+    if row not in ("tnn", ONE_AXIS, RELATIVE):
         return {"preset": f"{base}-{row}", **COMMON, **mini.model, **_parts(row, mini), **wider}
     model = {"preset": base, "initializer": "torch", **COMMON, **mini.model, **mini.own, **wider}
     if row == ONE_AXIS and task in PICTURES:
         model |= {"dims": 1, "glu_expansion": 1.75}  # for the parameters of the second axis
         model |= {"decay": 0.95}  # a row of patches away it is what 0.7 is a patch away
+    if row == RELATIVE and task not in PICTURES:
+        model |= {"position_embedding": "none", "decay_mode": "fixed", "decay": 0.9}
     return model
 
 
@@ -214,6 +217,8 @@ def _paper_changes(row: str, task: str) -> tuple[str, ...]:
         return ()
     if row == ONE_AXIS:
         return ("model.dims=1",) if task in PICTURES else ()
+    if row == RELATIVE:
+        return () if task in PICTURES else ("model.position_embedding=none", "model.decay_mode=fixed")
     preset = f"model.preset=lra-{task}-{row}"
     if row in _AUTHORS:
         return (preset, *_AUTHORS[row][task].changes())

@@ -11,7 +11,7 @@ from tnn.data.lra.pathfinder import generate_pathfinder
 from tnn.experiments import runs
 from tnn.experiments.evaluation import load_model
 from tnn.experiments.recipe import Recipe
-from tnn.experiments.reproduction.arena.setups import MINI, ONE_AXIS, PICTURES, arena_search, arena_setup
+from tnn.experiments.reproduction.arena.setups import MINI, ONE_AXIS, PICTURES, RELATIVE, arena_search, arena_setup
 from tnn.experiments.reproduction.harness.trainings import search_trials, training_trial
 from tnn.experiments.reproduction.harness.trial import Metrics, Options, Place, Trial
 from tnn.layers import count_parameters
@@ -19,8 +19,8 @@ from tnn.layers import count_parameters
 
 def arena_trials(row: str, task: str, options: Options, *, large: bool = False) -> tuple[list[Trial], list[Trial]]:
     """Of the search, and one a seed."""
-    if row == ONE_AXIS and task not in PICTURES:
-        row = "tnn"  # a text has one axis anyway
+    if row == (RELATIVE if task in PICTURES else ONE_AXIS):
+        row = "tnn"  # a text has one axis anyway, and the other row is about texts
     experiment = "lra-large" if large else "lra"
     setup = arena_setup(row, task, options, large=large)
     searches = search_trials(experiment, row, setup, arena_search(task, options), task)
