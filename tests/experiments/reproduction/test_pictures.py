@@ -90,3 +90,15 @@ def test_nothing_measured(records):
     outcome = IMAGE.conclude(Options(), records)
     assert outcome.figure is None
     assert {claim.verdict for claim in outcome.claims} == {"not measured"}
+
+
+def test_a_training_that_failed_counts_0(records, record):
+    for trial in IMAGE.plan(Options()):
+        if "search" in trial.settings:
+            failed = trial.row == "transformer" and trial.part == "small"
+            found = {"failed": "the loss is nan"} if failed else {"accuracy": 60.0, "parameters": 200_000}
+            records.add(record(trial, learning_rate=4e-3, **found))
+    outcome = IMAGE.conclude(Options(), records)
+    assert outcome.figure is not None
+    assert outcome.claims[1].evidence == "DeiT 0.0, TNN 60.0"
+    assert any("At the edge of what was tried, in some size: TNN, DeiT." in note for note in outcome.notes)
