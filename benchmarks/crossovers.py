@@ -9,9 +9,9 @@ from functools import partial
 from types import ModuleType
 
 import torch
-from benchmarks._timing import environment, interleaved_medians
 from torch import Tensor
 
+from benchmarks._timing import environment, interleaved_medians
 from tnn.ops import banded, dense, direct, fft, native
 from tnn.ops.tiles import tiles
 

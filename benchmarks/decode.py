@@ -18,10 +18,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from benchmarks._timing import environment
 from torch import Tensor, nn
 from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
 
+from benchmarks._timing import environment
 from tnn import TNNForCausalLM, load_preset
 from tnn.layers import count_parameters
 from tnn.streaming.history import BLOCK

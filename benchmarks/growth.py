@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from benchmarks._timing import environment, interleaved_medians
 from torch import Tensor
 
+from benchmarks._timing import environment, interleaved_medians
 from tnn.layers import ToeplitzOperator
 
 CHANNELS = 256

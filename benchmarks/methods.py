@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from benchmarks._timing import environment
 
-from tnn.baselines import METHODS
-from tnn.experiments.reproduction.efficiency.growth import Growth
-from tnn.experiments.reproduction.efficiency.steps import TABLES, block_parameters, configuration, measure_steps
+from benchmarks._timing import environment
+from paper.efficiency.growth import Growth
+from paper.efficiency.steps import TABLES, block_parameters, configuration, measure_steps
+from tnn.mixers import METHODS
 
 LENGTHS = [1024, 2048, 3072, 4096, 5120]
 BATCH = 1

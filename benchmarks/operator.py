@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from benchmarks._timing import environment, interleaved_medians
 from torch import Tensor
 
+from benchmarks._timing import environment, interleaved_medians
 from tnn.ops import backends, effective_bandwidth, toeplitz_matmul
 
 CHANNELS = 1536

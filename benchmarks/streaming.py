@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from benchmarks._mini import BATCH, LENGTH, STEPS, library_text, train_and_test, trained_mini
-from benchmarks._timing import environment
 from torch import Tensor
 
+from benchmarks._mini import BATCH, LENGTH, STEPS, library_text, train_and_test, trained_mini
+from benchmarks._timing import environment
 from tnn import TNNForCausalLM
 from tnn.models import stream_loss
 from tnn.streaming import new_state

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from benchmarks._timing import environment, interleaved_medians
-from benchmarks.operator import paper_form
 from torch import Tensor, nn
 from transformers.loss.loss_utils import ForCausalLMLoss
 
+from benchmarks._timing import environment, interleaved_medians
+from benchmarks.operator import paper_form
 from tnn import TNNForCausalLM, load_preset
 from tnn.layers import ToeplitzOperator
 

@@ -13,11 +13,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from paper.catalogue import EXPERIMENTS
+from paper.harness.trial import Options
 from tnn.cli import app
 from tnn.data.tokenizers import _byte_characters
-from tnn.experiments.recipe import load_recipe
-from tnn.experiments.reproduction.catalogue import EXPERIMENTS
-from tnn.experiments.reproduction.harness.trial import Options
+from tnn.training.recipe import load_recipe
 
 ROOT = Path(__file__).parent.parent
 FORM = "model-card.md"  # to be filled in

@@ -45,7 +45,7 @@ def test_wheel_works_in_an_empty_environment(tmp_path):
     wheel, names = build_wheel(tmp_path / "wheel")
     sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "tnn").rglob("*.py")}
     assert len(sources) > 20
-    assert sources | {"tnn/py.typed", "tnn/ops/libtoeplitz.so", "tnn/experiments/recipes/mini-alm.yaml"} <= names
+    assert sources | {"tnn/py.typed", "tnn/ops/libtoeplitz.so", "tnn/training/recipes/mini-alm.yaml"} <= names
     assert not [name for name in names if name.startswith("tests/")]
 
     environment = tmp_path / "environment"

@@ -6,8 +6,8 @@ from transformers import AutoConfig
 
 import tnn
 from tnn import TNNConfig, TNNImageConfig
-from tnn.baselines import METHODS
 from tnn.layers import count_parameters
+from tnn.mixers import METHODS
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ def numbers(name: str, text: str) -> list[int]:
 
 def load_causal(folder: Path) -> Any:
     """A TNNForCausalLM, ready to run."""
-    from tnn.experiments.evaluation import load_model
     from tnn.models import TNNForCausalLM
+    from tnn.training.evaluation import load_model
 
     quiet_transformers()
     model = load_model(folder)

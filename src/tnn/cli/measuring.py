@@ -31,7 +31,7 @@ def evaluate(
 ) -> None:
     """Perplexity of a language model, or the scores of a classifier."""
     with one_line_errors():
-        from tnn.experiments.evaluation import evaluate as report
+        from tnn.training.evaluation import evaluate as report
 
         quiet_transformers()
         typer.echo(report(model, text, split=split, length=length, stream=stream, chunk=chunk))
@@ -54,10 +54,10 @@ def extrapolate(
 ) -> None:
     """Perplexity at lengths that the model was not trained on."""
     with one_line_errors():
-        from tnn.experiments.evaluation import load_text
-        from tnn.experiments.extrapolation import LENGTHS
-        from tnn.experiments.extrapolation import extrapolate as measure
-        from tnn.experiments.figures import new_figure
+        from tnn.training.evaluation import load_text
+        from tnn.training.extrapolation import LENGTHS
+        from tnn.training.extrapolation import extrapolate as measure
+        from tnn.training.figures import new_figure
 
         new_figure(height=1)  # without matplotlib it fails here, not after the work
         chosen = numbers("lengths", lengths) if lengths else LENGTHS
@@ -82,8 +82,8 @@ def show(
     with one_line_errors():
         from transformers import AutoModel
 
-        from tnn.experiments.figures import draw_model, save_figure
-        from tnn.experiments.tasks.task import checked_model_folder
+        from tnn.training.figures import draw_model, save_figure
+        from tnn.training.tasks.task import checked_model_folder
 
         quiet_transformers()
         path = out or checked_model_folder(model) / "kernels.png"
@@ -106,7 +106,7 @@ def bench(
 ) -> None:
     """Tokens per second of the decoders, on this machine."""
     with one_line_errors():
-        from tnn.experiments.speed import decoding_speed, to_table
+        from tnn.training.speed import decoding_speed, to_table
 
         chosen, network = numbers("contexts", contexts), load_causal(model)
         config = network.config

@@ -21,7 +21,7 @@ def train(
 ) -> None:
     """Train a model by a recipe. Ctrl-C saves and stops; torchrun and accelerate launch use several processes."""
     with one_line_errors():
-        from tnn.experiments.recipe import list_recipes, load_recipe
+        from tnn.training.recipe import list_recipes, load_recipe
 
         if list_names:
             typer.echo("\n".join(list_recipes()))
@@ -30,8 +30,8 @@ def train(
             raise ValueError(f"give a recipe: {', '.join(list_recipes())}, or a YAML file")
         loaded = load_recipe(recipe, changes or ())
         out = out or Path("runs") / loaded.name
-        from tnn.experiments.training import Interrupted
-        from tnn.experiments.training import train as run
+        from tnn.training.run_recipe import Interrupted
+        from tnn.training.run_recipe import train as run
 
         quiet_transformers()
         try:
@@ -49,8 +49,8 @@ def demo(
 ) -> None:
     """Train a small model on Python's own library, show what it can do, and write a page about it; in some minutes."""
     with one_line_errors():
-        from tnn.experiments.demo import demo as run
-        from tnn.experiments.training import Interrupted
+        from tnn.training.demo import demo as run
+        from tnn.training.run_recipe import Interrupted
 
         quiet_transformers()
         try:
@@ -87,7 +87,7 @@ def reproduce(
 ) -> None:
     """Make a table and a figure of the paper again. What has been measured is not measured again."""
     with one_line_errors():
-        from tnn.experiments.reproduction.catalogue import EXPERIMENTS
+        from paper.catalogue import EXPERIMENTS
 
         if list_names:
             typer.echo("\n".join(f"{key:20} {experiment.about}" for key, experiment in EXPERIMENTS.items()))
@@ -96,11 +96,11 @@ def reproduce(
             raise ValueError(f"give an experiment: {', '.join(EXPERIMENTS)}; or report, or all")
         if methods and name in ("report", "all"):
             raise ValueError(f"--methods chooses rows of one experiment; {name} is of all")
-        from tnn.experiments.reproduction.harness.trial import Options
-        from tnn.experiments.reproduction.report.page import write_report
-        from tnn.experiments.reproduction.running import command
-        from tnn.experiments.reproduction.running import reproduce as run
-        from tnn.experiments.training import Interrupted
+        from paper.harness.trial import Options
+        from paper.report.page import write_report
+        from paper.running import command
+        from paper.running import reproduce as run
+        from tnn.training.run_recipe import Interrupted
 
         quiet_transformers()
         chosen = Options(scale, tuple(word.strip() for word in methods.split(",")) if methods else None, seeds, steps)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tnn.data.packed import find_file, reading
+from tnn.data.compressed import find_file, reading
 
 CIFAR_SHAPE = (3, 32, 32)
 IDX_BYTES = 8  # the type "unsigned byte" in the header of an idx file

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tnn.data.packed import reading
+from tnn.data.compressed import reading
 
 SPLITS = ("train", "validation", "test")
 NAMED = re.compile(r"(?P<wiki>wiki\.)?(?P<split>train|valid|validation|test)\.(?P<kind>raw|tokens|txt)(\.(xz|gz))?")

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tnn._checks import check_choice
-from tnn.data.packed import find_file, reading
+from tnn.data.compressed import find_file, reading
 
 SPECIAL_TOKENS = 4  # <s> A </s> </s> B </s>
 TOKENIZED_AT_ONCE = 1024

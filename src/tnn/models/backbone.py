@@ -10,9 +10,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from tnn.baselines.block import BaselineBlock
 from tnn.layers import TNNBlock
 from tnn.layers.norm import make_norm
+from tnn.mixers.block import BaselineBlock
 from tnn.models.cache import TNNCache
 from tnn.models.configuration import TNNBlockConfig, TNNConfig
 from tnn.models.inputs import check_ids, find_sequences, positions_in_documents

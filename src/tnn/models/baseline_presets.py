@@ -5,7 +5,7 @@ The tables say what is particular to a method; the names and the rest come from 
 
 from typing import Any
 
-from tnn.baselines import METHODS
+from tnn.mixers import METHODS
 from tnn.models.arena import IMAGE, LISTOPS, PATHFINDER, RETRIEVAL, TEXT
 
 Fields = dict[str, Any]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from tnn.baselines.mixer import Mixer
+from tnn.mixers.mixer import Mixer
 from tnn.streaming import new_state
 
 

@@ -7,12 +7,12 @@ import torch
 from transformers import PreTrainedConfig
 
 from tnn._checks import check_choice, check_fraction, check_positive
-from tnn.baselines import find_method
 from tnn.layers import TNNBlock
 from tnn.layers.attention import check_heads
 from tnn.layers.block import Block
 from tnn.layers.gated import inner_size
 from tnn.layers.norm import NORMS
+from tnn.mixers import find_method
 
 POSITION_EMBEDDINGS = ("none", "sinusoidal", "learned")
 POOLINGS = ("mean", "first", "last")
@@ -104,7 +104,7 @@ class TNNBlockConfig(PreTrainedConfig):
     def block_class(self) -> type[Block]:
         if self.mixer == "tnn":
             return TNNBlock
-        from tnn.baselines.block import BaselineBlock
+        from tnn.mixers.block import BaselineBlock
 
         return BaselineBlock
 
@@ -176,9 +176,9 @@ class TNNConfig(TNNBlockConfig):
     - `pooling` ("mean" over the real tokens, "first", "last"), `classifier_act` (a hidden layer with this activation in
       the classifier, of `classifier_size` or `hidden_size` features; None: one linear map), `classifier_dropout`: for
       the classification heads.
-    - `mixer`: "tnn", or a method that TNN is compared with (`tnn.baselines.METHODS`) in its place, with its own
+    - `mixer`: "tnn", or a method that TNN is compared with (`tnn.mixers.METHODS`) in its place, with its own
       `mixer_options`, `num_attention_heads`, and a feed-forward layer of `glu_expansion * hidden_size`. See
-      docs/baselines.md.
+      docs/mixers.md.
     - `embedding_size`, where it is not `hidden_size`; `lm_head_bias`: a bias in the output of a causal model.
     - `initializer`: "gtu" (projections of the GTU from N(0, `initializer_range`), the rest torch's default), "normal"
       (every dense layer and embedding so, biases 0), "torch" (torch's default, embeddings from N(0,

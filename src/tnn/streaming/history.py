@@ -16,7 +16,7 @@ from torch import Tensor
 from tnn._precision import compute_dtype
 from tnn.layers.sequences import Mask, Sequences
 from tnn.ops import toeplitz_matmul
-from tnn.streaming.entry import next_part
+from tnn.streaming.validation import next_part
 
 BLOCK = 64  # newest inputs that are mixed one by one
 SPARE = 128  # inputs kept beyond the reach, so that as many tokens can be taken back

@@ -18,7 +18,7 @@ from tnn.layers import ToeplitzOperator
 from tnn.layers.poles import PoleKernel
 from tnn.layers.sequences import Mask
 from tnn.ops import toeplitz_matmul
-from tnn.streaming.entry import next_part
+from tnn.streaming.validation import next_part
 
 
 class StepConstants(NamedTuple):

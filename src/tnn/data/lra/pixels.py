@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tnn.data.arrays import Arrays, grey, load_arrays
+from tnn.data.compressed import reading
 from tnn.data.lra.tasks import Flavour, LraTask, check_label, check_number, find_lra_task
-from tnn.data.packed import reading
 
 SEED = 42  # of the splits
 HARD = "curv_contour_length_14"

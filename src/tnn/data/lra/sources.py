@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tnn.data.compressed import find_file, reading
 from tnn.data.lra.listops import FILES
 from tnn.data.lra.tasks import LRA, check_label
-from tnn.data.packed import find_file, reading
 
 LISTOPS_COLUMNS = ("Source", "Target")
 PAIR_FILES = {

@@ -1,0 +1,180 @@
+"""Trials that train a model: first short ones that choose the learning rate, the same search for every method."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from paper.harness.locks import locked
+from paper.harness.trial import Metrics, Place, Trial
+from tnn.models import load_preset
+from tnn.training import runs
+from tnn.training.recipe import Recipe, load_recipe, parse_recipe
+from tnn.training.run_recipe import Diverged, train
+
+NAMES = ("id2label", "label2id")  # of a configuration: nothing depends on them
+Measure = Callable[[Path, Recipe], Metrics]  # of the model in a folder
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A training in all but its seed: a recipe with changes. `paths` are its data, inside the data directory."""
+
+    recipe: str
+    changes: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ("data.corpus",)
+
+    def load(self, *more: str) -> Recipe:
+        return _load(self.recipe, (*self.changes, *more))
+
+    def settings(self, *more: str) -> dict[str, Any]:
+        """What differs from the defaults, of the recipe and of the preset that it names."""
+        return deepcopy(_settings(self.recipe, (*self.changes, *more)))
+
+
+@cache  # several tables share trials, and a table is planned and concluded
+def _load(name: str, changes: tuple[str, ...]) -> Recipe:
+    return load_recipe(name, changes)
+
+
+@cache
+def _settings(name: str, changes: tuple[str, ...]) -> dict[str, Any]:
+    recipe = _load(name, changes)
+    settings = {"recipe": recipe.model_dump(mode="json", exclude={"about", "name"}, exclude_defaults=True)}
+    if recipe.model.preset is not None:
+        config = load_preset(recipe.model.preset, **recipe.model.changes)
+        values = {f.name: (getattr(config, f.name, f.default), f.default) for f in fields(config)}
+        settings["model"] = {k: value for k, (value, default) in values.items() if value != default and k not in NAMES}
+    return settings
+
+
+@dataclass(frozen=True)
+class Search:
+    """The learning rates that each method tries, with seed 0 and so many updates each."""
+
+    rates: tuple[float, ...]
+    steps: int
+
+
+def search_trials(experiment: str, row: str, setup: Setup, search: Search | None, part: str = "") -> list[Trial]:
+    """One for each rate; what counts is the loss on the validation set at the end."""
+    if search is None:
+        return []
+    trials = []
+    for rate in search.rates:
+        warmup = f"training.warmup_steps={max(1, search.steps // 10)}"
+        changes = (f"training.steps={search.steps}", f"training.learning_rate={rate}", warmup)
+        name = " ".join(word for word in (part, f"rate {rate:g}") if word)
+        trials.append(_trial(experiment, row, name, setup, changes, (), _nothing, keep=False))
+    return trials
+
+
+def training_trial(
+    experiment: str,
+    row: str,
+    setup: Setup,
+    seed: int,
+    *,
+    searches: Sequence[Trial] = (),
+    measure: Measure | None = None,
+    part: str = "",
+) -> Trial:
+    """A whole training, at the best rate of the searches or the recipe's own; `measure` adds to what train() found."""
+    changes = (f"training.seed={seed}",)
+    return _trial(experiment, row, part, setup, changes, tuple(searches), measure or _nothing, keep=True)
+
+
+def _trial(
+    experiment: str,
+    row: str,
+    part: str,
+    setup: Setup,
+    changes: tuple[str, ...],
+    searches: tuple[Trial, ...],
+    measure: Measure,
+    keep: bool,
+) -> Trial:
+    recipe, settings = setup.load(*changes), setup.settings(*changes)
+    if searches:
+        del settings["recipe"]["training"]["learning_rate"]
+        rates = [trial.settings["recipe"]["training"]["learning_rate"] for trial in searches]
+        settings["search"] = {"rates": rates, "steps": searches[0].settings["recipe"]["training"]["steps"]}
+
+    def work(place: Place) -> Metrics:
+        chosen = _with_paths(recipe, setup, place.data)
+        if searches:
+            try:
+                chosen = _with_rate(chosen, best_rate(searches, place))
+            except Diverged as error:
+                return {"failed": str(error)}
+        metrics = train_once(chosen, trial.folder(place), measure)
+        if not keep:
+            shutil.rmtree(trial.folder(place), ignore_errors=True)
+        return metrics
+
+    trial = Trial(experiment, row, settings, work, part, recipe.training.seed, recipe.training.steps or 1.0)
+    return trial
+
+
+def train_once(recipe: Recipe, folder: Path, measure: Measure) -> Metrics:
+    """From where it stands. A loss that is no number is an outcome too."""
+    finished, done = runs.is_finished(folder), runs.step_of(runs.last_checkpoint(folder))
+    rate, begun = recipe.training.learning_rate, perf_counter()
+    try:
+        measured = train(recipe, folder, resume=(folder / runs.RECIPE).is_file(), say=lambda text: None)
+    except Diverged as error:
+        return {"learning_rate": rate, "failed": str(error).split(";")[0]}
+    steps = 0 if finished or recipe.training.steps is None else recipe.training.steps - done  # just now
+    speed = {"seconds_per_step": (perf_counter() - begun) / steps} if steps > 0 else {}
+    shutil.rmtree(folder / runs.CHECKPOINTS, ignore_errors=True)
+    return {"learning_rate": rate, **measured, **speed, **measure(folder, recipe)}
+
+
+def trained(of: Trial, place: Place) -> Path:
+    """The folder of a trained model; it is trained again if it was measured before, and is gone."""
+    record = place.records.find(of)
+    if record is not None and "failed" in record.metrics:
+        raise Diverged(f"the training failed: {record.metrics['failed']}")
+    folder = of.folder(place)
+    with locked(of, place):
+        again = {} if runs.is_finished(folder) else of.work(place)
+    if "failed" in again:
+        raise Diverged(f"the training failed: {again['failed']}")
+    return folder
+
+
+def best_rate(searches: Sequence[Trial], place: Place) -> float:
+    """The one with the lowest loss on validation."""
+    found = {}
+    for trial in searches:
+        record = place.records.find(trial)
+        if record is None:
+            raise ValueError(f"{trial.title} comes first: its record is missing")
+        loss = record.metrics.get("eval_loss")
+        if loss is not None:
+            found[record.metrics["learning_rate"]] = loss
+    if not found:
+        raise Diverged(f"{searches[0].row}: no learning rate that was tried gave a number")
+    return min(found, key=lambda rate: found[rate])
+
+
+def _with_rate(recipe: Recipe, rate: float) -> Recipe:
+    return recipe.model_copy(update={"training": recipe.training.model_copy(update={"learning_rate": rate})})
+
+
+def _with_paths(recipe: Recipe, setup: Setup, data: Path) -> Recipe:
+    """The recipe with its data where they are on this machine."""
+    values = recipe.model_dump(mode="json", exclude_none=True)
+    values["model"] |= recipe.model.changes
+    for path in setup.paths:
+        section, key = path.split(".")
+        values[section][key] = str(data / values[section][key])
+    return parse_recipe(values, recipe.name)
+
+
+def _nothing(folder: Path, recipe: Recipe) -> Metrics:
+    return {}

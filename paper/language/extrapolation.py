@@ -1,0 +1,191 @@
+"""Extrapolation: models trained at one length read text in blocks up to 28 times as long."""
+
+from collections.abc import Callable, Iterable, Sequence
+from math import inf, isfinite
+from statistics import mean
+
+from paper import published
+from paper.harness.experiment import Claim, Experiment, Outcome, Table
+from paper.harness.judging import (
+    Values,
+    ahead,
+    fully_run,
+    order_agreement,
+    sentences,
+    spread,
+    verdict_of,
+)
+from paper.harness.records import Records
+from paper.harness.trial import Options, Trial
+from paper.language.counts import about_counts, count_trials
+from paper.language.longer import about_longer
+from paper.language.trials import (
+    METHODS,
+    extrapolation_of,
+    lengths_trial,
+    method_trials,
+    search_of,
+)
+from tnn.training.extrapolation import Extrapolation, draw_extrapolation
+from tnn.training.perplexity import Perplexity, show
+
+FLAT, BLOWN = 1.02, 1.5  # of the perplexity at the length of training: at most, and at least
+NEAR = 1.1  # of another average: what is comparable; 1.06 in the paper
+BLOW_UP = (
+    "transformer",
+    "elu",
+    "performer",
+    "cosformer",
+    "synthesizer-dense",
+    "synthesizer-random",
+    "gmlp",
+    "flash-quad",
+)
+
+
+def _plan(options: Options) -> list[Trial]:
+    trials: list[Trial] = []
+    for row in options.methods or METHODS:
+        trained = method_trials(row, options)
+        trials += [*search_of(row, options), *trained, *(lengths_trial(trial, options) for trial in trained)]
+    return [*trials, *count_trials(options)]
+
+
+def _conclude(options: Options, records: Records) -> Outcome:
+    trials = [
+        lengths_trial(trial, options) for row in options.methods or METHODS for trial in method_trials(row, options)
+    ]
+    found = _runs(trials, records)
+    averages = {row: [run.average for run in several] for row, several in found.items()}
+    ours = {row: mean(values) for row, values in averages.items()}
+    trained = {row: mean(run.perplexities[0].per_token for run in several) for row, several in found.items()}
+    theirs = published.EXTRAPOLATION_AVERAGE
+    head = ("method", "published average", "relative to 512", "our average", "ours relative to 512", "ours at 14,336")
+    rows = [head]
+    for row in sorted(found, key=lambda row: ours[row]):
+        known = "" if row not in theirs else show(theirs[row], 2)
+        their_ratio = "" if row not in theirs else show(theirs[row] / _published(row)[0], 2)
+        longest = [run.perplexities[-1].per_token for run in found[row]]
+        rows.append(
+            (row, known, their_ratio, spread(averages[row]), show(ours[row] / trained[row], 2), spread(longest))
+        )
+    notes = (
+        f"Order: {order_agreement(theirs, ours)}.",
+        "The columns of S4 and GSS are exchanged in the paper; here they are in their places. "
+        "Its FLASH is taken to be FLASH-QUAD, by its perplexity.",
+    )
+    ends = _judged(trials, records, lambda run: run.ratios[-1])
+    small = {row: trained[row] for row in BLOW_UP if row in ends and not _blown(ends[row])}
+    checked = [_about_small(small), *about_counts(options, records), about_longer(["elu"], options, records)]
+    middle = {row: _in_the_middle(several) for row, several in found.items()}
+    tables = (Table("Perplexity per token, averaged over 19 lengths from 512 to 14,336", tuple(rows)), _all(middle))
+    figure = draw_extrapolation(middle) if middle else None
+    claims = (
+        *_flat_claims(_judged(trials, records, lambda run: max(run.ratios)), ends),
+        _blow_up_claim(ends, sentences(*checked) if small else ""),
+        _best_claim(_judged(trials, records, lambda run: run.average)),
+    )
+    return Outcome(tables, figure, claims, notes)
+
+
+def _published(row: str) -> list[float]:
+    return [number for number in published.EXTRAPOLATION[row] if number is not None]
+
+
+def _runs(trials: list[Trial], records: Records) -> dict[str, list[Extrapolation]]:
+    """Of the seeds whose training did not fail."""
+    found: dict[str, list[Extrapolation]] = {}
+    for trial in trials:
+        if (record := records.find(trial)) is not None and "failed" not in record.metrics:
+            found.setdefault(trial.row, []).append(extrapolation_of(record))
+    return found
+
+
+def _judged(trials: list[Trial], records: Records, measure: Callable[[Extrapolation], float]) -> Values:
+    """Of each row whose seeds have all been run; a training that failed counts as infinite."""
+    found: dict[str, list[float]] = {}
+    for trial in trials:
+        if (record := records.find(trial)) is not None:
+            value = inf if "failed" in record.metrics else measure(extrapolation_of(record))
+            found.setdefault(trial.row, []).append(value)
+    return fully_run(found, trials)
+
+
+def _in_the_middle(several: list[Extrapolation]) -> Extrapolation:
+    """The mean of the losses over seeds, at each length."""
+    columns = zip(*(run.perplexities for run in several), strict=True)
+    perplexities = [
+        Perplexity(column[0].length, mean(found.loss for found in column), column[0].tokens) for column in columns
+    ]
+    return Extrapolation(several[0].train_length, tuple(perplexities))
+
+
+def _all(runs: dict[str, Extrapolation]) -> Table:
+    """One row a length, one column a method, as in the paper."""
+    columns = [[show(found.per_token, 2) for found in run.perplexities] for run in runs.values()]
+    lengths = next((run.lengths for run in runs.values()), [])
+    rows = [(f"{length:,}", *cells) for length, *cells in zip(lengths, *columns, strict=True)]
+    return Table("Ours at each length, the mean over seeds", (("length", *runs), *rows))
+
+
+def _blown(ratios: Sequence[float]) -> bool:
+    """In every seed."""
+    return all(ratio >= BLOWN or not isfinite(ratio) for ratio in ratios)
+
+
+def _about_small(trained: dict[str, float]) -> str:
+    """Of those that do not blow up, by their perplexity at the length of training."""
+    if not trained:
+        return ""
+    found = ", ".join(f"{row} {show(value, 2)}" for row, value in trained.items())
+    return f"what does not blow up knows little at 512, and has little to lose beyond ({found})."
+
+
+def _numbers(values: Values, rows: Iterable[str], digits: int) -> str:
+    found = [f"{row} {', '.join(show(value, digits) for value in values[row])}" for row in rows if row in values]
+    return "; ".join(found) or "not measured"
+
+
+def _flat_claims(peaks: Values, ends: Values) -> tuple[Claim, ...]:
+    texts = {
+        "tnn": f"TNN's perplexity stays flat to 28 times the length of training (at most {FLAT} times that at 512).",
+        "alibi": "ALiBi's stays flat as well.",
+    }
+    return tuple(
+        Claim(
+            text,
+            verdict_of([all(peak <= FLAT for peak in peaks[row]) if row in peaks else None]),
+            f"perplexity relative to 512, at 14,336: {_numbers(ends, [row], 3)}; "
+            f"at the length where it is highest: {_numbers(peaks, [row], 3)}",
+        )
+        for row, text in texts.items()
+    )
+
+
+def _blow_up_claim(ends: Values, checked: str) -> Claim:
+    return Claim(
+        "The Transformer, 1+elu, Performer, cosFormer, both Synthesizers, gMLP and FLASH blow up "
+        f"(at least {BLOWN} times that at 512).",
+        verdict_of(_blown(ends[row]) if row in ends else None for row in BLOW_UP),
+        f"perplexity at 14,336 relative to 512: {_numbers(ends, BLOW_UP, 3)}",
+        checked,
+    )
+
+
+def _best_claim(averages: Values) -> Claim:
+    theirs = published.EXTRAPOLATION_AVERAGE
+    others = [row for row in theirs if row not in ("tnn", "alibi")]
+    near = mean(averages["tnn"]) <= NEAR * mean(averages["alibi"]) if {"tnn", "alibi"} <= set(averages) else None
+    best = sorted((row for row in others if row in averages), key=lambda row: mean(averages[row]))[:3]
+    return Claim(
+        f"Over all lengths TNN is better than all others but ALiBi, and comparable with it (at most {NEAR} times it).",
+        verdict_of([*ahead(averages, "tnn", others), near]),
+        f"averages of the seeds: {_numbers(averages, ['tnn', 'alibi'], 3)}; best of all others: "
+        f"{_numbers(averages, best, 3)}",
+        f"{best[0]} is {theirs[best[0]] / theirs['tnn'] - 1:.1%} behind in the paper." if best else "",
+    )
+
+
+EXTRAPOLATION = Experiment(
+    "extrapolation", "Perplexity at 19 lengths, up to 28 times that of training.", METHODS, _plan, _conclude
+)

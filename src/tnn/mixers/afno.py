@@ -1,0 +1,65 @@
+"""AFNO: a small network that mixes the channels of every frequency of the sequence."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tnn._checks import check_positive
+from tnn._precision import compute_dtype, no_autocast
+from tnn.mixers.mixer import Mixer
+
+SPARSITY = 0.01  # what is smaller in a spectrum becomes 0
+
+
+class AdaptiveFourier(Mixer):
+    """y = x + F^-1 shrink(W2 relu(W1 F x + b1) + b2): one complex network for all frequencies.
+
+    F is the orthonormal Fourier transform of the real sequence. The channels are cut into `blocks`, each with its own
+    W1, W2, b1, b2, which start from 0.02 N(0, 1) in both parts. relu and the soft threshold act on real and imaginary
+    parts alone. The skip belongs to the method, and comes in addition to that of the block around it. Any length;
+    bidirectional only.
+    `faithful`: padding counts as tokens. (Guibas, Mardani, Li, Tao, Anandkumar and Catanzaro, 2022.)
+
+    >>> import torch
+    >>> from tnn.mixers.afno import AdaptiveFourier
+    >>> AdaptiveFourier(16, blocks=4)(torch.randn(2, 20, 16)).shape
+    torch.Size([2, 20, 16])
+    """
+
+    def __init__(self, hidden_size: int, *, causal: bool = False, faithful: bool = False, blocks: int = 8):
+        super().__init__(hidden_size, causal=causal, faithful=faithful)
+        check_positive("blocks", blocks)
+        if hidden_size % blocks:
+            raise ValueError(f"blocks must divide hidden_size {hidden_size}; got {blocks}")
+        self.blocks = blocks
+        size = hidden_size // blocks
+        self.in_weight = nn.Parameter(torch.empty(blocks, size, size, 2))  # real and imaginary part
+        self.in_bias = nn.Parameter(torch.empty(blocks, size, 2))
+        self.out_weight = nn.Parameter(torch.empty(blocks, size, size, 2))
+        self.out_bias = nn.Parameter(torch.empty(blocks, size, 2))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for parameter in self.parameters():
+            nn.init.normal_(parameter, std=0.02)
+
+    def mix(self, x: Tensor) -> Tensor:
+        dtype = compute_dtype(x, self.in_weight)
+        with no_autocast(x.device):
+            spectrum = torch.fft.rfft(x.to(dtype), dim=-2, norm="ortho")  # (..., frequencies, hidden_size)
+            hidden = _dense(spectrum.unflatten(-1, (self.blocks, -1)), self.in_weight, self.in_bias)
+            out = _dense(torch.view_as_complex(F.relu(hidden)), self.out_weight, self.out_bias)
+            mixed = torch.view_as_complex(F.softshrink(out, SPARSITY)).flatten(-2)
+            y = torch.fft.irfft(mixed, x.shape[-2], dim=-2, norm="ortho")
+        return x + y.to(x.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, blocks={self.blocks}"
+
+
+def _dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x (..., blocks, size) complex -> (..., blocks, size, 2): each block times its complex matrix."""
+    dtype = x.real.dtype
+    matrix = torch.view_as_complex(weight.to(dtype).contiguous())  # (blocks, size in, size out)
+    y = torch.einsum("...bi,bio->...bo", x, matrix)
+    return torch.view_as_real(y) + bias.to(dtype)

@@ -1,0 +1,82 @@
+"""Mixers that count positions from the start of a sequence, and can leave out what stands after its end."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from tnn.layers.sequences import Sequences, State
+from tnn.mixers.mixer import Mixer
+
+
+class AlignedMixer(Mixer):
+    """A mixer written in `mix_rows`: padded rows are moved to the start, and all of them mixed at once."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        return self.mix_rows(x, None)
+
+    def mix_rows(self, x: Tensor, real: Tensor | None) -> Tensor:
+        """x (..., n, hidden_size); real (..., n) is true up to the end of each row. None: rows have no padding."""
+        raise NotImplementedError
+
+    def mix_masked(self, x: Tensor, sequences: Sequences) -> Tensor:
+        if sequences.packed:
+            return super().mix_masked(x, sequences)
+        return sequences.apply_aligned(self.mix_rows, x)
+
+    def go_on(self, x: Tensor, sequences: Sequences | None, state: State) -> Tensor:
+        return state(x, None if self.ignores_mask else sequences)
+
+
+class Stepping(Protocol):
+    """What a RowState needs of its mixer. A memory is a named tuple of tensors with one row a sequence."""
+
+    def empty_memory(self, x: Tensor, /) -> Any: ...
+    def step(self, x: Tensor, real: Tensor, memory: Any, /) -> tuple[Tensor, Any]: ...
+
+
+class RowState:
+    """The state of a causal mixer: each call takes the next inputs of every row and returns their outputs."""
+
+    croppable = False
+
+    def __init__(self, operator: Stepping):
+        self.operator = operator
+        self.reset()
+
+    def reset(self) -> None:
+        self.seen = 0
+        self._memory: Any = None
+
+    @property
+    def batch_size(self) -> int | None:
+        """None before the first input."""
+        return None if self._memory is None else len(self._memory[0])
+
+    def __call__(self, x: Tensor, sequences: Sequences | None = None) -> Tensor:
+        """x (batch, n, d), the next n inputs; padding among them is left out. -> (batch, n, d)."""
+        if self.batch_size not in (None, x.shape[0]):
+            raise ValueError(f"the state holds {self.batch_size} sequences; got inputs for {x.shape[0]}")
+        if sequences is None:
+            real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        else:
+            x, real = sequences.zero_padding(x), sequences.real
+        memory = self.operator.empty_memory(x) if self._memory is None else self._memory
+        y, self._memory = self.operator.step(x, real, memory)
+        self.seen += x.shape[1]
+        return y
+
+    def crop(self, count: int) -> None:
+        raise ValueError("this state cannot take tokens back: it keeps sums of them")
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows of the batch; one may come several times."""
+        if self._memory is not None:
+            self._memory = self._memory._make(t.index_select(0, rows.to(t.device)) for t in self._memory)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> RowState:
+        """A second state of the same mixer; nothing is changed in place."""
+        return copy.copy(self)

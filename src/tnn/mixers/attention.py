@@ -1,0 +1,46 @@
+"""What attention methods share: queries, keys and values of each head, and the map of the joined heads."""
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from tnn.layers.attention import check_heads, join_heads, split_heads
+from tnn.mixers.mixer import Mixer, XavierLinear
+
+
+class Attention(Mixer):
+    """Four dense layers; a method says what comes between them.
+
+    Those named in `xavier` start uniform by the sum of their sides, the first three of them smaller; the others as
+    torch's.
+    """
+
+    xavier: ClassVar[tuple[str, ...]] = ("query", "key", "value", "out")
+
+    def __init__(self, hidden_size: int, *, causal: bool = False, num_heads: int = 1, faithful: bool = False):
+        super().__init__(hidden_size, causal=causal, faithful=faithful)
+        check_heads("num_heads", hidden_size, num_heads)
+        self.num_heads = num_heads
+        self.head_size = hidden_size // num_heads
+        self.query_proj = self._dense("query")
+        self.key_proj = self._dense("key")
+        self.value_proj = self._dense("value")
+        self.out_proj = self._dense("out")
+
+    def _dense(self, name: str) -> nn.Linear:
+        size = self.hidden_size
+        if name not in self.xavier:
+            return nn.Linear(size, size)
+        return XavierLinear(size, size, zero_bias=True) if name == "out" else XavierLinear(size, size, gain=2**-0.5)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """x (..., n, hidden_size) -> queries, keys and values, each (..., heads, n, head_size)."""
+        q, k, v = self.query_proj(x), self.key_proj(x), self.value_proj(x)
+        return split_heads(q, self.num_heads), split_heads(k, self.num_heads), split_heads(v, self.num_heads)
+
+    def output(self, y: Tensor) -> Tensor:
+        """y (..., heads, n, head_size) -> (..., n, hidden_size)."""
+        return self.out_proj(join_heads(y))
+
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}, {super().extra_repr()}"

@@ -1,0 +1,129 @@
+"""DSS: a convolution with sums of exponentials, each normalised over the length."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tnn._checks import check_fraction, check_positive
+from tnn._precision import compute_dtype
+from tnn.mixers.convolution import (
+    ConvolutionMixer,
+    ConvolutionOperator,
+    as_complex,
+    check_steps,
+    in_slices,
+    start_from,
+)
+from tnn.mixers.hippo import hippo_modes
+
+SMALLEST = 1e-7  # added to |z|^2 where 1 / z is taken
+
+
+class DSS(ConvolutionMixer):
+    """W gelu(k * x + D x), k_t = Re sum_r w_r / lambda_r softmax_t(rate_r t): the diagonal state space with a softmax.
+
+    The softmax over t = 0 .. n-1 is that of complex numbers, e^(rate t) (e^rate - 1) / (e^(rate n) - 1); so kernels
+    depend on the length n, and there is no state. The `state_size` numbers lambda, shared by the channels, start from
+    the eigenvalues of HiPPO-LegS; rate = dt_0 Re(lambda) + i dt_1 Im(lambda), with two steps a channel that start
+    equal, between `dt_min` and `dt_max`. Bidirectional, a second w gives the kernel over later inputs. `inner_dropout`
+    acts before W.
+
+    `faithful` is the port that the paper compares with: without a norm and a residual.
+
+    Gupta, Gu and Berant (2022), Diagonal State Spaces are as Effective as Structured State Spaces.
+
+    >>> import torch
+    >>> from tnn.mixers.dss import DSS
+    >>> DSS(16, causal=True, state_size=8)(torch.randn(2, 20, 16)).shape
+    torch.Size([2, 20, 16])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        *,
+        causal: bool = False,
+        faithful: bool = False,
+        state_size: int = 64,
+        dt_min: float = 1e-3,
+        dt_max: float = 0.1,
+        inner_dropout: float = 0.0,
+    ):
+        super().__init__(hidden_size, causal=causal, faithful=faithful)
+        check_fraction("inner_dropout", inner_dropout)
+        self.bare = faithful
+        self.operator = DSSOperator(hidden_size, causal=causal, state_size=state_size, dt_min=dt_min, dt_max=dt_max)
+        self.dropout = nn.Dropout(inner_dropout)
+        self.out_proj = nn.Linear(hidden_size, hidden_size)
+
+    def transform(self, x: Tensor, convolve: Callable[[Tensor], Tensor]) -> Tensor:
+        return self.out_proj(self.dropout(F.gelu(convolve(x))))
+
+
+class DSSOperator(ConvolutionOperator):
+    """The convolution of DSS; see there."""
+
+    depends_on_length = True
+
+    def __init__(self, channels: int, *, causal: bool, state_size: int, dt_min: float, dt_max: float):
+        super().__init__(channels, causal=causal)
+        check_positive("state_size", state_size)
+        check_steps(dt_min, dt_max)
+        self._steps = (dt_min, dt_max)
+        self.poles = nn.Parameter(torch.empty(state_size, 2))  # lambda: real, imaginary
+        self.log_dt = nn.Parameter(torch.empty(channels, 2))  # of the real and of the imaginary part
+        self.weights = nn.Parameter(torch.empty(channels, 1 if causal else 2, state_size, 2))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        frequency = -hippo_modes(2 * len(self.poles)).frequency
+        start_from(self.poles, torch.stack([torch.full_like(frequency, -0.5), frequency], -1))
+        low, high = map(math.log, self._steps)
+        start_from(self.log_dt, torch.empty_like(self.log_dt[:, :1]).uniform_(low, high))
+        nn.init.normal_(self.weights)
+
+    def responses(self, length: int) -> tuple[Tensor, Tensor | None]:
+        find = partial(_responses, length, compute_dtype(self.skip), as_complex(self.poles))
+        held = 4 * len(self.poles) * math.isqrt(length)
+        weights, steps = as_complex(self.weights), self.log_dt.double().exp()
+        found = in_slices(find, weights, steps, held=held)  # (channels, sides, length)
+        after, *before = found.permute(1, 2, 0)
+        return after, before[0] if before else None
+
+
+def _responses(length: int, dtype: torch.dtype, poles: Tensor, weights: Tensor, steps: Tensor) -> Tensor:
+    """poles (modes,), weights (channels, sides, modes), steps (channels, 2) -> (channels, sides, length).
+
+    A mode that grows is summed from the end, where it is largest: every power is then at most 1.
+    """
+    rates = torch.complex(steps[:, :1] * poles.real, steps[:, 1:] * poles.imag)  # (channels, modes)
+    grows = poles.real > 0
+    rates = torch.where(grows, -rates, rates)
+    total = (torch.exp(length * rates) - 1) * poles
+    scale = (torch.exp(rates) - 1) * total.conj() / (total.real.square() + total.imag.square() + SMALLEST)
+    weights = weights * scale[:, None]
+    both = torch.stack([weights * ~grows, weights * grows], 1)  # (channels, 2, sides, modes)
+    forwards, backwards = _exponential_sums(length, dtype, rates, both.flatten(1, 2)).chunk(2, 1)
+    return forwards + backwards.flip(-1)
+
+
+def _exponential_sums(length: int, dtype: torch.dtype, rates: Tensor, weights: Tensor) -> Tensor:
+    """Re sum_r weights_r e^(rates_r t), t < length. (channels, modes), (channels, k, modes) -> (channels, k, length).
+
+    With t = i + stride j it is a product of weights e^(rates i) and e^(rates stride j): exponentials of about
+    sqrt(length) numbers each.
+    """
+    stride = math.isqrt(length - 1) + 1
+    step = torch.arange(stride, dtype=torch.float64, device=rates.device)
+    jump = stride * torch.arange(-(-length // stride), dtype=torch.float64, device=rates.device)
+    rows = weights[:, :, None] * torch.exp(rates[:, None] * step[:, None])[:, None]  # (channels, k, stride, modes)
+    columns = torch.exp(rates[:, :, None] * jump)  # (channels, modes, blocks)
+    rows = torch.cat([rows.real, -rows.imag], -1).to(dtype)
+    columns = torch.cat([columns.real, columns.imag], -2).to(dtype)
+    found = (rows.flatten(1, 2) @ columns).unflatten(1, (-1, stride))  # (channels, k, stride, blocks)
+    return found.transpose(-1, -2).flatten(-2)[..., :length]

@@ -1,0 +1,76 @@
+"""gMLP: a gate that mixes tokens by one learned matrix for all inputs."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tnn.layers.gated import inner_size
+from tnn.mixers.positional import PositionalMixer
+
+
+class SpatialGating(PositionalMixer):
+    """y = W2( u * (S norm(v) + b) ), [u, v] = gelu(W1 x): all of a gMLP block but its norm and residual.
+
+    W1 makes `expansion * hidden_size` channels, half of them u and half v. S (max_length, max_length) is cut to (n, n),
+    and to its lower triangle if causal; from `max_length` on the gate is 0. At the start S is near 0 and b is 1: each
+    token is let through as it is.
+    `faithful`: S and b start as a dense layer, b is there but not added, and padding counts as tokens.
+    (Liu, Dai, So and Le, 2021.)
+
+    >>> import torch
+    >>> from tnn.mixers.gmlp import SpatialGating
+    >>> SpatialGating(16, causal=True, max_length=32)(torch.randn(2, 20, 16)).shape
+    torch.Size([2, 20, 16])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        *,
+        causal: bool = False,
+        faithful: bool = False,
+        expansion: float = 4,
+        max_length: int = 512,
+    ):
+        super().__init__(hidden_size, causal=causal, faithful=faithful, max_length=max_length)
+        inner = inner_size("expansion", hidden_size, expansion)
+        if inner % 2:
+            raise ValueError(f"expansion must make an even number of channels, for two halves; got {inner}")
+        self.in_proj = nn.Linear(hidden_size, inner)
+        self.norm = nn.LayerNorm(inner // 2)
+        self.spatial = nn.Linear(max_length, max_length) if faithful else NearIdentityGate(max_length)
+        self.out_proj = nn.Linear(inner // 2, hidden_size)
+        self.train()
+
+    def unused_parameters(self) -> list[nn.Parameter]:
+        return [self.spatial.bias] if self.faithful else []
+
+    def enter_mixing(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        u, v = F.gelu(self.in_proj(x)).chunk(2, -1)  # (..., n, inner / 2) each
+        return self.norm(v), u
+
+    def mix_positions(self, x: Tensor, v: Tensor, position: Tensor, visible: Tensor | None) -> Tensor:
+        matrix = self.spatial.weight[position][..., : v.shape[-2]]  # (..., n, m)
+        if visible is not None:
+            matrix = matrix.masked_fill(~visible, 0)
+        z = matrix.to(v.dtype) @ v
+        return z if self.faithful else z + self.spatial.bias[position].unsqueeze(-1)
+
+    def leave_mixing(self, z: Tensor, gate: Tensor | None) -> Tensor:
+        assert gate is not None
+        return self.out_proj((gate * z).to(gate.dtype))
+
+
+class NearIdentityGate(nn.Module):
+    """The parameters of a gate that starts at 1 whatever comes in."""
+
+    def __init__(self, max_length: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(max_length, max_length))
+        self.bias = nn.Parameter(torch.empty(max_length))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        bound = 1e-3 / len(self.bias)
+        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.ones_(self.bias)

@@ -1,0 +1,82 @@
+"""Informer: softmax attention for the queries that single out some keys, and the mean for all others."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from tnn._checks import check_positive
+from tnn._precision import compute_dtype
+from tnn.mixers.projected_attention import ProjectedAttention, draws_from
+
+_AT_ONCE = 8  # sampled keys of every query in memory together
+
+
+class InformerAttention(ProjectedAttention):
+    """softmax(q_i k^T / sqrt(p)) v for the u queries of largest M_i, the mean of v for every other one.
+
+    M_i = max(q_i . k) - mean(q_i . k) over u keys drawn for query i, the same for the batch and all heads;
+    u = ceil(factor / ln n) ceil(ln n), or n if that is less: a short sequence has softmax attention. Time and memory
+    grow with n * u, the largest tensors with n * p. `attention_dropout` acts on the probabilities. Draws come from
+    torch's generator in training; in evaluation they are the same each time for a length.
+
+    `faithful`: the mean in M_i divides by n rather than u, and padding counts as tokens. From Zhou et al., "Informer",
+    2021; this variant from Chen et al., "Skyformer", 2021.
+
+    >>> import torch
+    >>> from tnn.mixers.informer import InformerAttention
+    >>> InformerAttention(16, num_heads=2, factor=8)(torch.randn(1, 20, 16)).shape
+    torch.Size([1, 20, 16])
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        *,
+        causal: bool = False,
+        num_heads: int = 1,
+        faithful: bool = False,
+        factor: int = 128,
+        attention_dropout: float = 0.0,
+    ):
+        super().__init__(
+            hidden_size, causal=causal, num_heads=num_heads, faithful=faithful, attention_dropout=attention_dropout
+        )
+        check_positive("factor", factor)
+        self.factor = factor
+        self.ignores_mask = faithful
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor | None) -> Tensor:
+        count = self._count(q.shape[-2])
+        if count == q.shape[-2]:
+            return self.softmax_attention(q, k, v)
+        chosen = self._sparsity(q, k, count).topk(count, dim=-1).indices.unsqueeze(-1)  # (..., heads, u, 1)
+        exact = self.softmax_attention(torch.take_along_dim(q, chosen, dim=-2), k, v)
+        mean = v.mean(dim=-2, keepdim=True).expand(v.shape)
+        return mean.scatter(-2, chosen.expand(exact.shape), exact)
+
+    def _count(self, length: int) -> int:
+        """u: 133 of 1,024 tokens, 144 of 4,096."""
+        if length == 1:
+            return 1
+        log = math.log(length)
+        return min(length, math.ceil(self.factor / log) * math.ceil(log))
+
+    @torch.no_grad()
+    def _sparsity(self, q: Tensor, k: Tensor, count: int) -> Tensor:
+        """M (..., heads, n), in parts: all sampled keys at once would be u times the size of k."""
+        q, k = (t.to(compute_dtype(t)) for t in (q, k))
+        largest, total = q.new_full(q.shape[:-1], -math.inf), torch.zeros_like(q[..., 0])
+        for keys in self._samples(q.shape[-2], count, q.device).split(_AT_ONCE, dim=-1):
+            scores = (q.unsqueeze(-2) * k[..., keys, :]).sum(-1)  # (..., heads, n, some of u)
+            largest = torch.maximum(largest, scores.amax(-1))
+            total = total + scores.sum(-1)
+        return largest - total / (q.shape[-2] if self.faithful else count)
+
+    def _samples(self, length: int, count: int, device: torch.device) -> Tensor:
+        """Which keys each query is tried on, (n, u)."""
+        generator, drawn_on = draws_from(self.training, device)
+        return torch.randint(length, (length, count), generator=generator, device=drawn_on).to(device)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, factor={self.factor}"

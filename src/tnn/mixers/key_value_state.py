@@ -1,0 +1,90 @@
+"""The state of softmax attention: the keys and values of all tokens so far."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tnn.layers.sequences import Sequences
+
+if TYPE_CHECKING:
+    from tnn.mixers.softmax import SoftmaxAttention
+
+
+class KeyValueState:
+    """Attention over a sequence that comes in parts: each call takes the next inputs and returns their outputs.
+
+    Padding keeps its place among the keys and is hidden, so tokens can be taken back at any time.
+    """
+
+    croppable = True
+
+    def __init__(self, operator: SoftmaxAttention):
+        self.operator = operator
+        self.reset()
+
+    def reset(self) -> None:
+        self.seen = 0
+        self._keys: Tensor | None = None  # (batch, heads, seen, head_size)
+        self._values: Tensor | None = None
+        self._real: Tensor | None = None  # (batch, seen); None while there has been no padding
+
+    @property
+    def batch_size(self) -> int | None:
+        """None before the first input."""
+        return None if self._keys is None else self._keys.shape[0]
+
+    def __call__(self, x: Tensor, sequences: Sequences | None = None) -> Tensor:
+        """x (batch, n, d), the next n inputs; padding among them is left out. -> (batch, n, d)."""
+        if self.batch_size not in (None, x.shape[0]):
+            raise ValueError(f"the state holds {self.batch_size} sequences; got inputs for {x.shape[0]}")
+        q, k, v = self.operator.project(x)
+        keys = k if self._keys is None else torch.cat([self._keys, k], -2)
+        values = v if self._values is None else torch.cat([self._values, v], -2)
+        if sequences is not None or self._real is not None:
+            self._real = self._extended(x, sequences)
+        self._keys, self._values = keys, values
+        self.seen += x.shape[1]
+        if self._real is None:
+            return self.operator.output(self.operator.attend(q, keys, values))
+        position = self._real.cumsum(-1)
+        return self.operator.output(self.operator.attend(q, keys, values, self._visible(x.shape[1]), position))
+
+    def _extended(self, x: Tensor, sequences: Sequences | None) -> Tensor:
+        """Which of all inputs, the new ones among them, are real."""
+        old = self._real
+        if old is None:
+            old = torch.ones(x.shape[0], self.seen, dtype=torch.bool, device=x.device)
+        new = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if sequences is None else sequences.real
+        return torch.cat([old, new], 1)
+
+    def _visible(self, n: int) -> Tensor:
+        """(batch, n, seen). Everyone sees itself, or padding would have a softmax of nothing."""
+        assert self._real is not None
+        total = self._real.shape[1]
+        before = torch.ones(n, total, dtype=torch.bool, device=self._real.device).tril(total - n)
+        itself = before & ~before.tril(-1 + total - n)
+        return (before & self._real.unsqueeze(1)) | itself
+
+    def crop(self, count: int) -> None:
+        """Forget the newest `count` inputs."""
+        if count > self.seen:
+            raise ValueError(f"cannot take back {count} tokens: only {self.seen} have been seen")
+        self.seen -= count
+        if self._keys is not None and self._values is not None:
+            self._keys, self._values = self._keys[..., : self.seen, :], self._values[..., : self.seen, :]
+        if self._real is not None:
+            self._real = self._real[:, : self.seen]
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows of the batch; one may come several times."""
+        for name in ("_keys", "_values", "_real"):
+            if (value := getattr(self, name)) is not None:
+                setattr(self, name, value.index_select(0, rows.to(value.device)))
+
+    def __deepcopy__(self, memo: dict[int, object]) -> KeyValueState:
+        """A second state of the same mixer; nothing is changed in place."""
+        return copy.copy(self)

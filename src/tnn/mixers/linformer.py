@@ -1,0 +1,67 @@
+"""Linformer: softmax attention to a fixed number of learned mixtures of the keys."""
+
+import torch
+from torch import Tensor, nn
+
+from tnn._checks import check_positive
+from tnn.mixers.projected_attention import ProjectedAttention
+
+
+class LinformerAttention(ProjectedAttention):
+    """softmax(q (E k)^T / sqrt(p)) (E v), with E (heads, projected, max_length) learned, the same for keys and values.
+
+    A sequence of n tokens uses the first n columns of E; one longer than `max_length` is refused. E starts from
+    N(0, 0.02). Time and memory grow with n * `projected`. `attention_dropout` acts on the probabilities.
+
+    `faithful`: E is not trained (a buffer), and its columns count padding. From Wang, Li, Khabsa, Fang and Ma,
+    "Linformer", 2020; this variant from Chen et al., "Skyformer", 2021.
+
+    >>> import torch
+    >>> from tnn.mixers.linformer import LinformerAttention
+    >>> LinformerAttention(16, num_heads=2, max_length=64)(torch.randn(1, 20, 16)).shape
+    torch.Size([1, 20, 16])
+    """
+
+    masks_rows = True
+
+    def __init__(
+        self,
+        hidden_size: int,
+        *,
+        causal: bool = False,
+        num_heads: int = 1,
+        faithful: bool = False,
+        projected: int = 128,
+        max_length: int = 512,
+        attention_dropout: float = 0.0,
+    ):
+        super().__init__(
+            hidden_size, causal=causal, num_heads=num_heads, faithful=faithful, attention_dropout=attention_dropout
+        )
+        check_positive("projected", projected)
+        check_positive("max_length", max_length)
+        self.projected = projected
+        self.max_length = max_length
+        projection = torch.empty(num_heads, projected, max_length)
+        if faithful:
+            self.register_buffer("projection", projection)
+        else:
+            self.projection = nn.Parameter(projection)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.projection, std=0.02)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor | None) -> Tensor:
+        if real is not None:
+            k, v = (t.masked_fill(~real[..., None, :, None], 0) for t in (k, v))
+        length = k.shape[-2]
+        if length > self.max_length and real is not None:
+            length = int(real.any(dim=tuple(range(real.ndim - 1))).nonzero().max()) + 1  # without what is padding
+        if length > self.max_length:
+            raise ValueError(f"a sequence may have max_length = {self.max_length} positions; got {length}")
+        mix = self.projection[..., :length]  # (heads, projected, n)
+        return self.softmax_attention(q, mix @ k[..., :length, :], mix @ v[..., :length, :])
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, projected={self.projected}, max_length={self.max_length}"

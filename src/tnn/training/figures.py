@@ -1,0 +1,255 @@
+"""Figures: what the Toeplitz matrices of a model look like, and how its training went. All in one style."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+from tnn._checks import check_positive
+from tnn.ops import toeplitz_matrix
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ("#2f5d9b", "#d1633b", "#4b8f6a", "#8a5aa3", "#b8902c", "#5f6b76")
+INK, FAINT = "#30363d", "#d5d9de"
+WIDTH, DOTS = 8.0, 150  # inches, and pixels in each
+KERNELS = 5  # drawn of each operator
+DARKEST = 1e-3  # of the largest entry of a matrix: what is below is black
+TINY = 1e-30  # in the place of zeros, to divide by and to take logarithms of
+FAR = 50  # lags: more are drawn on a logarithmic scale
+FEW = 6  # lines whose names fit among them
+
+
+def new_figure(height: float) -> "Figure":
+    """An empty figure of the common width; it belongs to no window and to no global state.
+
+    >>> from tnn.training.figures import new_figure
+    >>> new_figure(height=3).get_size_inches()
+    array([8., 3.])
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("figures need matplotlib: pip install 'toeplitz-nn[plot]'") from error
+    return Figure(figsize=(WIDTH, height), dpi=DOTS, layout="constrained")
+
+
+def tidy(axes: "Axes", title: str = "", x: str = "", y: str = "", grid: bool = True) -> None:
+    """The style of all figures, in one place; what is drawn into the axes comes before."""
+    axes.set_title(title, loc="left", fontsize=9, color=INK)
+    axes.set_xlabel(x, fontsize=8, color=INK)
+    axes.set_ylabel(y, fontsize=8, color=INK)
+    axes.tick_params(which="both", labelsize=7, labelcolor=INK, color=FAINT, length=2)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.set_axisbelow(True)
+    if grid:
+        axes.grid(color=FAINT, linewidth=0.5, alpha=0.7)
+    if entries := axes.get_legend_handles_labels()[1]:
+        beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)}
+        axes.legend(frameon=False, fontsize=8, labelcolor=INK, **(beside if len(entries) > FEW else {}))
+
+
+def save_figure(figure: "Figure", path: Path) -> None:
+    """As a PNG, or what else the name ends in; whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+        scratch = Path(folder) / path.name
+        figure.savefig(scratch, format=path.suffix[1:] or "png")
+        scratch.replace(path)
+
+
+class Kernel(NamedTuple):
+    """What is drawn of a Toeplitz operator: the sizes |t| of its coefficients over all channels, and some channels."""
+
+    name: str
+    lags: np.ndarray  # (w,)
+    mean_size: np.ndarray  # (w,)
+    low: np.ndarray  # (w,), a tenth of the channels is smaller
+    high: np.ndarray  # (w,), a tenth is larger
+    examples: np.ndarray  # (w, some), each with a largest size of 1
+    channels: int
+
+    def share_within(self, distance: int) -> float:
+        """Of the sum of all sizes, that of the lags up to a distance."""
+        by_distance = self._by_distance()
+        return float(by_distance[min(distance, len(by_distance) - 1)] / max(by_distance[-1], TINY))
+
+    def distance_of(self, share: float) -> int:
+        """The smallest distance within which the sizes have that share of their sum."""
+        by_distance = self._by_distance()
+        return int(np.searchsorted(by_distance, share * by_distance[-1]))
+
+    def _by_distance(self) -> np.ndarray:
+        return np.bincount(np.abs(self.lags), weights=self.mean_size).cumsum()
+
+
+def draw_model(model: Any, length: int | None = None) -> "Figure":
+    """A row for each Toeplitz operator of a model: its matrix, some kernels, and the size of coefficients at each lag.
+
+    `length` positions are drawn: 256 of a text, or a side of an image, if it is not given. docs/evaluation.md says how
+    to read it.
+
+    >>> from tnn import TNNConfig, TNNForCausalLM
+    >>> from tnn.training.figures import draw_model
+    >>> model = TNNForCausalLM(TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2))
+    >>> len(draw_model(model, length=64).axes)  # two rows of three, and a scale of colours in each
+    8
+    """
+    length = _default_length(model.config) if length is None else length
+    return draw_kernels(find_kernels(model, length), length)
+
+
+def draw_kernels(kernels: Sequence[Kernel], length: int) -> "Figure":
+    """The figure of `draw_model`, of kernels that have been found."""
+    figure = new_figure(height=0.3 + 1.9 * len(kernels))
+    rows = figure.subplots(len(kernels), 3, squeeze=False, width_ratios=(1, 1.2, 1.2))
+    for kernel, (left, middle, right) in zip(kernels, rows, strict=True):
+        _draw_matrix(left, kernel, length)
+        _draw_examples(middle, kernel)
+        _draw_sizes(right, kernel)
+    for axes, label in zip(rows[-1], ("input position j", "lag i − j", "lag i − j"), strict=True):
+        axes.set_xlabel(label)
+    return figure
+
+
+def draw_training(log: Iterable[Mapping[str, float]]) -> "Figure":
+    """Loss and evaluation loss of a run against its steps, from the entries of its log.
+
+    >>> from tnn.training.figures import draw_training
+    >>> draw_training([{"step": 1, "loss": 5.6}, {"step": 2, "loss": 5.1}]).axes[0].get_xlabel()
+    'step'
+    """
+    entries = list(log)
+    steps, losses = _series(entries, "loss")
+    eval_steps, eval_losses = _series(entries, "eval_loss")
+    if not len(losses) + len(eval_losses):
+        raise ValueError("the log of this run has no losses yet: nothing to draw")
+    figure = new_figure(height=4)
+    axes = figure.subplots()
+    if len(losses):
+        axes.plot(steps, losses, color=COLORS[0], alpha=0.25, linewidth=0.8)
+        axes.plot(steps, _smooth(losses), color=COLORS[0], linewidth=1.6, label="training, smoothed")
+    if len(eval_losses):
+        axes.plot(eval_steps, eval_losses, "o-", color=COLORS[1], markersize=3.5, linewidth=1.2, label="evaluation")
+    axes.set_ylim(*_without_the_start(losses, eval_losses))
+    axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
+    tidy(axes, x="step", y="loss, nats per token")
+    return figure
+
+
+def _default_length(config: Any) -> int:
+    side = getattr(config, "image_size", None)
+    return 256 if side is None else side // config.patch_size
+
+
+def find_kernels(model: Any, length: int) -> list[Kernel]:
+    """That of each Toeplitz operator of a model, for a number of positions; a grid has two, one along each axis.
+
+    >>> from tnn import TNNConfig, TNNForCausalLM
+    >>> from tnn.training.figures import find_kernels
+    >>> model = TNNForCausalLM(TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2))
+    >>> [kernel.name for kernel in find_kernels(model, length=64)]
+    ['layer 1', 'layer 2']
+    """
+    from tnn.layers import ToeplitzOperator2d
+
+    check_positive("length", length)
+    found = []
+    for number, layer in enumerate(model.base_model.layers, start=1):
+        if isinstance(layer.operator, ToeplitzOperator2d):
+            found += [_kernel(f"layer {number}, along columns", layer.operator.height, length)]
+            found += [_kernel(f"layer {number}, along rows", layer.operator.width, length)]
+        elif layer.operator is not None:
+            found += [_kernel(f"layer {number}", layer.operator, length)]
+    if not found:
+        raise ValueError(f"this {type(model).__name__} has no Toeplitz operator in its layers: nothing to draw")
+    return found
+
+
+def _kernel(name: str, operator: Any, length: int) -> Kernel:
+    coefficients = operator.kernel(length).detach().double().cpu().numpy()
+    if not np.isfinite(coefficients).all():
+        raise ValueError(f"{name} has coefficients that are not finite: nothing to draw")
+    first = 0 if operator.causal else -(len(coefficients) // 2)
+    lags, size = np.arange(first, first + len(coefficients)), np.abs(coefficients)
+    low, high = np.quantile(size, [0.1, 0.9], axis=1)
+    chosen = coefficients[:, _far_and_near(lags, size)]
+    examples = chosen / np.maximum(np.abs(chosen).max(0), TINY)
+    return Kernel(name, lags, size.mean(1), low, high, examples, channels=size.shape[1])
+
+
+def _far_and_near(lags: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Channels that look near, far, and in between: spread over their mean distances."""
+    distances = (np.abs(lags)[:, None] * size).sum(0) / np.maximum(size.sum(0), TINY)
+    places = np.linspace(0, len(distances) - 1, min(KERNELS, len(distances))).round().astype(int)
+    return np.argsort(distances)[places]
+
+
+def _draw_matrix(axes: "Axes", kernel: Kernel, length: int) -> None:
+    from matplotlib.colors import LogNorm
+
+    mean = torch.from_numpy(kernel.mean_size)[:, None]
+    matrix = toeplitz_matrix(mean, length, causal=kernel.lags[0] == 0)[0].numpy()
+    largest = max(matrix.max(), TINY)
+    smallest = max(matrix.min(), DARKEST * largest)
+    image = axes.imshow(matrix.clip(smallest), cmap="magma", norm=LogNorm(smallest, largest), interpolation="nearest")
+    tidy(axes, f"{kernel.name}: mean |t|", y="output position i", grid=False)
+    ticks = np.geomspace(smallest, largest, 4)
+    bar = axes.figure.colorbar(image, ax=axes, ticks=ticks, format="%.2g", pad=0.02)
+    bar.ax.tick_params(which="both", labelsize=7, labelcolor=INK, length=0)
+    bar.ax.minorticks_off()
+    bar.outline.set_visible(False)
+
+
+def _draw_examples(axes: "Axes", kernel: Kernel) -> None:
+    for t, color in zip(kernel.examples.T, COLORS, strict=False):
+        axes.plot(kernel.lags, t, color=color, linewidth=1.2)
+    _scale_lags(axes, kernel.lags)
+    tidy(axes, f"{kernel.examples.shape[1]} of {kernel.channels:,} kernels", y="t / max |t|")
+
+
+def _draw_sizes(axes: "Axes", kernel: Kernel) -> None:
+    """The mean of |t| over channels, and between which values eight of ten channels lie."""
+    axes.fill_between(kernel.lags, kernel.low, kernel.high, color=COLORS[0], alpha=0.2, linewidth=0)
+    axes.plot(kernel.lags, kernel.mean_size, color=COLORS[0], linewidth=1.6)
+    if _scale_lags(axes, kernel.lags):
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=max(kernel.low.min(), DARKEST * kernel.high.max(), TINY) / 2)
+    half, most = kernel.distance_of(0.5), kernel.distance_of(0.9)
+    tidy(axes, f"50% up to lag {half}, 90% up to {most}", y="|t|")
+
+
+def _scale_lags(axes: "Axes", lags: np.ndarray) -> bool:
+    """A logarithmic scale, if they reach far, on which 0 has a place; whether they do."""
+    far = bool(lags[-1] > FAR)
+    if far:
+        axes.set_xscale("symlog", linthresh=1, linscale=0.5)
+    axes.xaxis.set_major_formatter(lambda lag, _: f"{lag:.0f}")
+    return far
+
+
+def _series(entries: list[Mapping[str, float]], key: str) -> tuple[np.ndarray, np.ndarray]:
+    """(steps, values) of the entries that have the key."""
+    found = [(entry["step"], entry[key]) for entry in entries if key in entry]
+    return np.array([step for step, _ in found]), np.array([value for _, value in found])
+
+
+def _smooth(values: np.ndarray) -> np.ndarray:
+    """The mean over a twentieth of the run around each step, over less at the ends."""
+    window = np.ones(2 * (len(values) // 40) + 1)
+    return np.convolve(values, window, "same") / np.convolve(np.ones(len(values)), window, "same")
+
+
+def _without_the_start(*series: np.ndarray) -> tuple[float, float]:
+    """Limits that leave out the highest values, in the first steps, so that the rest can be told apart."""
+    values = np.concatenate(series)
+    values = values[np.isfinite(values)]
+    low, high = np.quantile(values, [0, 0.97]) if len(values) else (0, 1)
+    margin = 0.05 * (high - low) or 0.1
+    return low - margin, high + margin

@@ -1,0 +1,252 @@
+"""transformers' Trainer, set up from a recipe: optimiser, schedule and order of the examples as the recipe has them."""
+
+import math
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from threading import current_thread, main_thread
+from time import perf_counter
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from torch import Tensor
+from tqdm import tqdm
+from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers.integrations import get_available_reporting_integrations
+
+from tnn.training.processes import in_any_process, on_cpu, shards_weights
+from tnn.training.recipe import Recipe, Training
+from tnn.training.runs import Log, writing
+from tnn.training.schedules import learning_rate
+
+HIDDEN = ("total_flos", "epoch")  # of what a Trainer logs, no news here
+TIMES = ("_runtime", "_per_second", "epoch")  # how long an evaluation took
+FUSED = ("cpu", "cuda")  # devices on which an update of all weights is one kernel
+
+
+class Diverged(ArithmeticError):
+    """The loss, or its gradient, is no number."""
+
+
+class RecipeTrainer(Trainer):
+    """Adam with decoupled decay on every parameter; a loss that is no number stops the run before it does harm."""
+
+    def __init__(self, training: Training, **options: Any):
+        super().__init__(**options)
+        self.remove_callback(PrinterCallback)  # see Progress
+        self.training = training
+
+    optimizer: Any
+    lr_scheduler: Any
+
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()
+        self.is_fsdp_enabled = shards_weights(self.accelerator, self.args.fsdp_plugin_args)
+
+    def autocast_smart_context_manager(self, *inputs: Any, **options: Any) -> Any:
+        """Under FSDP too, as without: the weights stay in float32, which those of the position encoder need."""
+        return self.accelerator.autocast() if self.is_fsdp_enabled else nullcontext()
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        if self.optimizer is None:
+            parameters = [p for p in (model or self.model).parameters() if p.requires_grad]
+            training = self.training
+            rates = (training.learning_rate, training.betas, training.epsilon, training.weight_decay)
+            fused = all(p.device.type in FUSED for p in parameters)
+            self.optimizer = torch.optim.AdamW(parameters, *rates, fused=fused)
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        if self.lr_scheduler is None:
+            rate, peak = learning_rate(self.training, num_training_steps), self.training.learning_rate
+            self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(
+                optimizer or self.optimizer, lambda step: rate(step) / peak
+            )
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def training_step(self, *inputs: Any, **options: Any) -> Tensor:
+        loss = super().training_step(*inputs, **options)
+        if not math.isfinite(loss):
+            raise Diverged(f"the loss is {float(loss)} at step {self.state.global_step + 1}")
+        return loss
+
+    def _get_grad_norm(self, *inputs: Any, **options: Any) -> Any:
+        norm = super()._get_grad_norm(*inputs, **options)
+        if self.training.precision != "fp16" and not math.isfinite(norm):  # fp16: such steps are left out
+            raise Diverged(f"the gradient's norm is {float(norm)} at step {self.state.global_step + 1}")
+        return norm
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        if state_dict is not None:  # gathered from all processes, tied weights twice
+            state_dict = {k: v for k, v in state_dict.items() if k not in self.model.all_tied_weights_keys}
+        super()._save(output_dir, state_dict)
+
+    def _save_checkpoint(self, *inputs: Any, **options: Any) -> None:
+        with writing(f"the checkpoint of step {self.state.global_step}"):
+            super()._save_checkpoint(*inputs, **options)
+
+    def _save_rng_state(self, *inputs: Any, **options: Any) -> None:
+        super()._save_rng_state(*inputs, **options)
+        PartialState().wait_for_everyone()  # before the file that says that a checkpoint is whole
+
+
+def training_arguments(training: Training, steps: int, output: str, metric: str) -> TrainingArguments:
+    """The same update for any number of processes: they share the batch, and accumulate what is too much at once.
+
+    But batch norm, mixup and cutmix are among the examples that a process has at once.
+    """
+    processes = PartialState().num_processes
+    share, rest = divmod(training.batch_size, processes)
+    if rest:
+        raise ValueError(
+            f"training.batch_size must be a multiple of the {processes} processes; got {training.batch_size}"
+        )
+    at_once = min(training.micro_batch_size or share, share)
+    if share % at_once:
+        found = f"got {training.micro_batch_size} for {share}"
+        raise ValueError(f"training.micro_batch_size must divide the batch of a process; {found}")
+    available = get_available_reporting_integrations()
+    if missing := [name for name in training.report_to if name not in available]:
+        found = ", ".join(available) or "none"
+        raise ValueError(
+            f"training.report_to: {missing[0]} is not installed; of transformers' integrations there are {found}"
+        )
+    every = {"evaluate": training.evaluate_every, "save": training.save_every or training.evaluate_every or steps}
+    values: dict[str, Any] = {
+        "output_dir": output,
+        "max_steps": steps,
+        "per_device_train_batch_size": at_once,
+        "per_device_eval_batch_size": at_once,
+        "gradient_accumulation_steps": share // at_once,
+        "train_sampling_strategy": "sequential",  # the examples come shuffled
+        "learning_rate": training.learning_rate,
+        "weight_decay": training.weight_decay,
+        "max_grad_norm": training.clip,
+        "bf16": training.precision == "bf16",
+        "fp16": training.precision == "fp16",
+        "gradient_checkpointing": training.gradient_checkpointing,
+        "torch_compile": training.compile,
+        "seed": training.seed,
+        "logging_steps": training.log_every,
+        "logging_first_step": True,
+        "logging_nan_inf_filter": False,
+        "eval_strategy": "steps" if every["evaluate"] else "no",
+        "eval_steps": every["evaluate"],
+        "save_strategy": "steps",
+        "save_steps": every["save"],
+        "save_total_limit": training.keep_checkpoints,
+        "load_best_model_at_end": training.keep_best,
+        "metric_for_best_model": f"eval_{metric}" if training.needs_evaluation else None,
+        "greater_is_better": metric != "loss" if training.needs_evaluation else None,
+        "prediction_loss_only": metric == "loss",
+        "use_cpu": on_cpu(training),
+        "ddp_find_unused_parameters": False,  # all are used
+        "log_level_replica": "passive",  # as in the main process
+        "restore_callback_states_from_checkpoint": training.patience is not None,
+        "report_to": list(training.report_to) or "none",
+        "disable_tqdm": True,  # see Progress
+        "remove_unused_columns": False,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+    }
+    return TrainingArguments(**{**values, **training.arguments})
+
+
+def callbacks(recipe: Recipe, log: Log) -> list[TrainerCallback]:
+    found: list[TrainerCallback] = [Journal(log), Progress(*_amount(recipe))]
+    if recipe.training.patience is not None:
+        found.append(EarlyStoppingCallback(recipe.training.patience))
+    return found
+
+
+def _amount(recipe: Recipe) -> tuple[int, str]:
+    """What an update takes in, for the speed: tokens where all sequences have the same number."""
+    if recipe.task == "causal-lm":
+        return recipe.training.batch_size * recipe.data.length, "tokens"
+    return recipe.training.batch_size, "sequences"
+
+
+class Journal(TrainerCallback):
+    """Writes the log of the run."""
+
+    def __init__(self, log: Log):
+        self.log = log
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        values = {key: value for key, value in (logs or {}).items() if key not in HIDDEN}
+        if state.is_world_process_zero and "train_runtime" not in values:
+            self.log.add(state.global_step, values)
+
+
+class Progress(TrainerCallback):
+    """A bar on a terminal, and a line for each log elsewhere. Speed is that of the steps alone."""
+
+    def __init__(self, amount: int, unit: str):
+        self.amount, self.unit = amount, unit  # of an update
+        self.steps, self.seconds = 0, 0.0  # since the last log
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        hidden = not (state.is_world_process_zero and sys.stderr.isatty())
+        self.bar = tqdm(total=state.max_steps, initial=state.global_step, unit="step", disable=hidden)
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.begun = perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.steps, self.seconds = self.steps + 1, self.seconds + perf_counter() - self.begun
+        self.bar.update()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        logs = logs or {}
+        if not state.is_world_process_zero or "train_runtime" in logs:
+            return
+        line = self._training(logs) if "loss" in logs else _evaluation(logs)
+        if "loss" in logs and not self.bar.disable:
+            self.bar.set_postfix_str(line)
+        else:
+            tqdm.write(f"step {state.global_step:,}  {line}", file=sys.stderr)
+
+    def _training(self, logs: dict[str, float]) -> str:
+        speed = self.amount * self.steps / max(self.seconds, 1e-9)
+        self.steps, self.seconds = 0, 0.0
+        return f"loss {logs['loss']:.4f}, lr {logs['learning_rate']:.2e}, {speed:,.0f} {self.unit}/s"
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.bar.close()
+
+
+def _evaluation(logs: dict[str, float]) -> str:
+    names = {k: k.replace("eval_", "validation ").replace("_", " ") for k in logs if not k.endswith(TIMES)}
+    return ", ".join(f"{name} {logs[k]:.4f}" for k, name in names.items())
+
+
+class Interruption(TrainerCallback):
+    """Ctrl-C, and the end that a cluster announces: the step is finished, a checkpoint written, and the run ends."""
+
+    asked = False  # of this process
+    stopping = False  # agreed by all
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        def ask(number: int, frame: object) -> None:
+            if self.asked:
+                raise KeyboardInterrupt
+            self.asked = True
+            if PartialState().is_main_process:
+                print("\nfinishing the step and saving; once more to stop at once", file=sys.stderr)
+
+        heard = (signal.SIGINT, signal.SIGTERM) if current_thread() is main_thread() else ()  # Python's rule
+        old = {number: signal.signal(number, ask) for number in heard}
+        try:
+            yield
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        self.stopping = in_any_process(self.asked)
+        if self.stopping:
+            control.should_save = control.should_training_stop = True
+        return control
