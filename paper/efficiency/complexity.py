@@ -20,7 +20,7 @@ from paper.harness.judging import verdict_of
 from paper.harness.records import Records
 from paper.harness.trial import Metrics, Options, Place, Scale, Trial
 from tnn.layers import GatedToeplitzUnit
-from tnn.mixers import find_method
+from tnn.mixers import find_mixer
 
 FUSED = "fused attention"  # the same function, by a kernel that keeps no matrix of n times n
 THEORY = {**published.COMPLEXITY, FUSED: ("n^2 d", "n d")}  # time and space
@@ -87,7 +87,7 @@ def make_layer(row: str, channels: int, length: int) -> nn.Module:
     if name == "tnn":
         return GatedToeplitzUnit(channels, **options)
     table = {"max_length": length} if name == "gmlp" else {}
-    return find_method(name).load()(channels, **options, **table)
+    return find_mixer(name).cls(channels, **options, **table)
 
 
 def layer_step(row: str, channels: int, length: int) -> Callable[[], None]:

@@ -13,12 +13,12 @@ from paper.harness.experiment import Claim, Experiment, Outcome, Table
 from paper.harness.judging import collect, means, order_agreement, ranks, same_order, verdict_of
 from paper.harness.records import Records
 from paper.harness.trial import Metrics, Options, Place, Scale, Trial
-from tnn.mixers import METHODS
+from tnn.mixers import list_mixers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ROWS = (*published.SPEED, *(method for method in METHODS if method not in published.SPEED))
+ROWS = (*published.SPEED, *(method for method in list_mixers() if method not in (*published.SPEED, "gtu", "attention")))
 LENGTHS = (1024, 2048, 3072, 4096, 5120)
 STEPS = 3  # that are timed at each length
 NEAR = 0.1  # of an exponent: what noise may add

@@ -11,13 +11,17 @@ from tnn._checks import check_choice, check_fraction
 MODES = ("fixed", "learned", "none")
 
 
+def check_decay(rate: float, mode: str) -> None:
+    check_choice("decay_mode", mode, MODES)
+    check_fraction("decay", rate)
+
+
 class Decay(nn.Module):
     """Decay of a kernel: one fixed rate, one learned rate per channel (sigmoid of a parameter), or none."""
 
     def __init__(self, channels: int, rate: float, mode: str):
         super().__init__()
-        check_choice("decay_mode", mode, MODES)
-        check_fraction("decay", rate)
+        check_decay(rate, mode)
         self.mode = mode
         self._rate = float(rate) if mode == "fixed" else 1.0
         self.logit = nn.Parameter(torch.empty(channels)) if mode == "learned" else None

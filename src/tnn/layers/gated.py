@@ -2,15 +2,17 @@
 
 import math
 from numbers import Real
-from typing import Any
+from typing import Any, Unpack
 
 from torch import Tensor, nn
 
 from tnn._checks import check_positive, check_sequence
 from tnn.layers.activation import activation
-from tnn.layers.operator import ToeplitzOperator
+from tnn.layers.mixer import Mixer
+from tnn.layers.operator import OperatorOptions, ToeplitzOperator
 from tnn.layers.operator2d import ToeplitzOperator2d
-from tnn.layers.sequences import Mask, State, enter
+from tnn.layers.sequences import Mask, resolve_mask
+from tnn.layers.state import State
 
 
 def inner_size(name: str, hidden_size: int, expansion: float) -> int:
@@ -38,12 +40,18 @@ class Projection(nn.Linear):
             nn.init.normal_(self.bias, std=self.std)
 
 
-class GatedToeplitzUnit(nn.Module):
+class GatedToeplitzUnit(Mixer):
     """o( act(u x) * T act(v x) ): a gate, and a value mixed along the sequence by a Toeplitz operator.
 
-    Works on `expansion * hidden_size` channels inside. `dims=2` mixes a grid instead of a sequence. The other
-    `options` (causal, decay, rpe_size, ...) are those of ToeplitzOperator or ToeplitzOperator2d.
-    Weights and biases of u, v, o start from N(0, initializer_range), or from torch's default if that is None.
+    Args:
+        hidden_size: channels of the input and the output.
+        expansion: the unit works on `expansion * hidden_size` channels inside.
+        causal: an output depends on inputs up to its own position only.
+        hidden_act: the activation of gate and value.
+        dims: 1 mixes a sequence (..., n, hidden_size), 2 a grid (..., height, width, hidden_size).
+        form: with dims=2, "sum" or "product"; see ToeplitzOperator2d.
+        initializer_range: weights and biases of u, v, o start from N(0, initializer_range); None: torch's default.
+        options: the other keyword arguments of ToeplitzOperator (decay, rpe_size, max_lags, backend, ...).
 
     >>> import torch
     >>> from tnn.layers import GatedToeplitzUnit
@@ -52,36 +60,91 @@ class GatedToeplitzUnit(nn.Module):
     torch.Size([2, 10, 16])
     """
 
+    takes_grids = True
+
     def __init__(
         self,
         hidden_size: int,
         expansion: float = 3,
         *,
+        causal: bool = False,
         hidden_act: str = "silu",
         dims: int = 1,
+        form: str = "sum",
         initializer_range: float | None = 0.02,
-        **options: Any,
+        **options: Unpack[OperatorOptions],
     ):
-        super().__init__()
+        self.check_options(
+            hidden_size, expansion, causal=causal, hidden_act=hidden_act, dims=dims, form=form, **options
+        )
+        super().__init__(hidden_size, causal=causal)
         inner = inner_size("expansion", hidden_size, expansion)
-        if dims not in (1, 2):
-            raise ValueError(f"dims must be 1 (a sequence) or 2 (a grid); got {dims!r}")
-        self.hidden_size = hidden_size
         self.hidden_act = hidden_act
         self._activation = activation("hidden_act", hidden_act)
         self._axes = "length" if dims == 1 else "height, width"
         self.gate_proj = Projection(hidden_size, inner, initializer_range)
         self.value_proj = Projection(hidden_size, inner, initializer_range)
         self.out_proj = Projection(inner, hidden_size, initializer_range)
-        self.operator = (ToeplitzOperator if dims == 1 else ToeplitzOperator2d)(inner, **options)
+        self.operator: ToeplitzOperator | ToeplitzOperator2d
+        if dims == 1:
+            self.operator = ToeplitzOperator(inner, causal=causal, **options)
+        else:
+            self.operator = ToeplitzOperator2d(inner, form=form, causal=causal, **options)
+
+    @classmethod
+    def check_options(
+        cls,
+        hidden_size: int,
+        expansion: float = 3,
+        *,
+        causal: bool = False,
+        hidden_act: str = "silu",
+        dims: int = 1,
+        form: str = "sum",
+        initializer_range: float | None = 0.02,
+        **options: Unpack[OperatorOptions],
+    ) -> None:
+        inner = inner_size("expansion", hidden_size, expansion)
+        activation("hidden_act", hidden_act)
+        if dims not in (1, 2):
+            raise ValueError(f"dims must be 1 (a sequence) or 2 (a grid); got {dims!r}")
+        if dims == 1:
+            ToeplitzOperator.check_options(inner, causal=causal, **options)
+        else:
+            ToeplitzOperator2d.check_options(inner, form=form, causal=causal, **options)
+
+    @classmethod
+    def option_names(cls) -> list[str]:
+        own = [name for name in super().option_names() if name != "options"]
+        return own + list(OperatorOptions.__annotations__)
+
+    @classmethod
+    def config_options(cls, config: Any, layer: int) -> dict[str, Any]:
+        inner_size("gtu_expansion", config.hidden_size, config.gtu_expansion)  # its name here is another
+        fields = set(OperatorOptions.__annotations__) - {"num_poles"}
+        return {
+            "expansion": config.gtu_expansion,
+            "dims": getattr(config, "dims", 1),
+            "form": getattr(config, "form", "sum"),
+            "initializer_range": config.initializer_range if config.initializer == "gtu" else None,
+            "num_poles": (config.state_space[layer] or {}).get("poles") if config.state_space else None,
+            **{name: getattr(config, name) for name in fields},
+        }
+
+    @property
+    def state_owner(self) -> ToeplitzOperator | None:
+        operator = self.operator
+        if isinstance(operator, ToeplitzOperator) and operator.causal and not operator.depends_on_length:
+            return operator
+        return None
 
     def forward(self, x: Tensor, mask: Mask = None, state: State | None = None) -> Tensor:
         """x (..., n, hidden_size) and mask (..., n), or (..., h, w, hidden_size) and (..., h, w).
 
-        A `state` takes the operator's place where x is the next part of a sequence (see tnn.streaming).
+        A `state` takes the operator's place if x is the next part of a sequence (see tnn.streaming).
         """
         check_sequence("x", x, self.hidden_size, axes=self._axes)
-        x, sequences = enter(x, mask)
+        x, sequences = resolve_mask(x, mask)
         gate = self._activation(self.gate_proj(x))
         value = self._activation(self.value_proj(x))  # not zero at padded positions: the operator masks it
         mix = self.operator if state is None else state
@@ -113,7 +176,7 @@ class GatedLinearUnit(nn.Module):
     def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (..., hidden_size), mask (...). Each position is mapped alone: padding is only kept from the gradients."""
         check_sequence("x", x, self.hidden_size)
-        x, _ = enter(x, mask)
+        x, _ = resolve_mask(x, mask)
         return self.out_proj(self._activation(self.gate_proj(x)) * self.value_proj(x))
 
     def extra_repr(self) -> str:

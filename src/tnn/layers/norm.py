@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from tnn._checks import check_choice, check_float
 from tnn._precision import compute_dtype
-from tnn.layers.sequences import Mask, enter
+from tnn.layers.sequences import Mask, resolve_mask
 
 
 def simple_rms_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
@@ -75,7 +75,7 @@ class BatchNorm(nn.BatchNorm1d):
         if mask is None or not self.training:  # running statistics: each position is normalised alone
             return super().forward(x.reshape(-1, x.shape[-1])).reshape(x.shape)
         dtype = x.dtype
-        x, sequences = enter(x.to(compute_dtype(x)), mask)  # sums over all positions
+        x, sequences = resolve_mask(x.to(compute_dtype(x)), mask)  # sums over all positions
         assert sequences is not None
         axes = tuple(range(x.ndim - 1))
         positions = sequences.real.sum()

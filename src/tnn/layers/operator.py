@@ -1,20 +1,39 @@
 """The Toeplitz neural operator (TNO): a Toeplitz product whose coefficients a network generates."""
 
+from typing import TypedDict
+
 import torch
 from torch import Tensor, nn
 
 from tnn._checks import check_choice, check_positive, check_sequence, check_tolerance
 from tnn._precision import compute_dtype
 from tnn.layers.activation import ACTIVATIONS
-from tnn.layers.decay import Decay
+from tnn.layers.decay import Decay, check_decay
 from tnn.layers.kernel_cache import KernelCache, first_lags
 from tnn.layers.poles import PoleKernel
 from tnn.layers.position import INPUTS, NORMS, RelativePositionEncoder
-from tnn.layers.sequences import Mask, enter
+from tnn.layers.sequences import Mask, resolve_mask
 from tnn.ops import Bandwidth, effective_bandwidth, toeplitz_matmul
 from tnn.ops.product import BACKENDS
 
 COEFFICIENTS = ("rpe", "free", "poles")
+
+
+class OperatorOptions(TypedDict, total=False):
+    """The keyword arguments of ToeplitzOperator besides `causal`, for the layers that pass them on."""
+
+    coefficients: str
+    max_lags: int | None
+    num_poles: int | None
+    decay: float
+    decay_mode: str
+    rpe_size: int
+    rpe_num_layers: int
+    rpe_input: str
+    rpe_activation: str
+    rpe_norm: str
+    bandwidth_tolerance: float
+    backend: str
 
 
 class ToeplitzOperator(nn.Module):
@@ -56,18 +75,22 @@ class ToeplitzOperator(nn.Module):
         backend: str = "auto",
     ):
         super().__init__()
-        check_positive("channels", channels)
-        check_choice("coefficients", coefficients, COEFFICIENTS)
-        check_choice("backend", backend, BACKENDS)
-        check_positive("rpe_size", rpe_size)
-        check_positive("rpe_num_layers", rpe_num_layers)
-        check_choice("rpe_input", rpe_input, INPUTS)
-        check_choice("rpe_activation", rpe_activation, ACTIVATIONS)
-        check_choice("rpe_norm", rpe_norm, NORMS)
-        if max_lags is not None:
-            check_positive("max_lags", max_lags)
-        elif coefficients == "free":
-            raise ValueError('max_lags must be given when coefficients="free": the number of lags to learn')
+        self.check_options(
+            channels,
+            causal=causal,
+            coefficients=coefficients,
+            max_lags=max_lags,
+            num_poles=num_poles,
+            decay=decay,
+            decay_mode=decay_mode,
+            rpe_size=rpe_size,
+            rpe_num_layers=rpe_num_layers,
+            rpe_input=rpe_input,
+            rpe_activation=rpe_activation,
+            rpe_norm=rpe_norm,
+            bandwidth_tolerance=bandwidth_tolerance,
+            backend=backend,
+        )
         self.channels = channels
         self.causal = causal
         self.max_lags = max_lags
@@ -82,16 +105,53 @@ class ToeplitzOperator(nn.Module):
                 channels, rpe_size, rpe_num_layers, activation=rpe_activation, inputs=rpe_input, norm=rpe_norm
             )
         elif coefficients == "poles":
-            if num_poles is None or not causal:
-                raise ValueError('coefficients="poles" needs causal=True and num_poles')
-            if decay_mode == "learned":
-                raise ValueError('coefficients="poles" decay by their poles: decay_mode must be "fixed" or "none"')
+            assert num_poles is not None
             self.poles = PoleKernel(channels, num_poles, self.decay.rate)
         else:
             assert max_lags is not None
             self.free = nn.Parameter(torch.empty(max_lags if causal else 2 * max_lags - 1, channels))
             self.reset_parameters()
         self._cache = KernelCache()
+
+    @staticmethod
+    def check_options(
+        channels: int,
+        *,
+        causal: bool = False,
+        coefficients: str = "rpe",
+        max_lags: int | None = None,
+        num_poles: int | None = None,
+        decay: float = 0.99,
+        decay_mode: str = "fixed",
+        rpe_size: int = 64,
+        rpe_num_layers: int = 6,
+        rpe_input: str = "integer",
+        rpe_activation: str = "relu",
+        rpe_norm: str = "simple_rms",
+        bandwidth_tolerance: float = 1e-6,
+        backend: str = "auto",
+    ) -> None:
+        """Check the values of the constructor's arguments without building anything."""
+        check_positive("channels", channels)
+        check_choice("coefficients", coefficients, COEFFICIENTS)
+        check_choice("backend", backend, BACKENDS)
+        check_positive("rpe_size", rpe_size)
+        check_positive("rpe_num_layers", rpe_num_layers)
+        check_choice("rpe_input", rpe_input, INPUTS)
+        check_choice("rpe_activation", rpe_activation, ACTIVATIONS)
+        check_choice("rpe_norm", rpe_norm, NORMS)
+        check_decay(decay, decay_mode)
+        check_tolerance("bandwidth_tolerance", bandwidth_tolerance)
+        if max_lags is not None:
+            check_positive("max_lags", max_lags)
+        elif coefficients == "free":
+            raise ValueError('max_lags must be given when coefficients="free": the number of lags to learn')
+        if coefficients == "poles":
+            if num_poles is None or not causal:
+                raise ValueError('coefficients="poles" needs causal=True and num_poles')
+            check_positive("num_poles", num_poles)
+            if decay_mode == "learned":
+                raise ValueError('coefficients="poles" decay by their poles: decay_mode must be "fixed" or "none"')
 
     def reset_parameters(self) -> None:
         if self.free is not None:
@@ -114,7 +174,7 @@ class ToeplitzOperator(nn.Module):
         Outputs at real positions are those of the unpadded rows; what stands at the others means nothing.
         """
         check_sequence("x", x, self.channels)
-        x, sequences = enter(x, mask)
+        x, sequences = resolve_mask(x, mask)
         if sequences is None:
             return self._product(x)
         if self.depends_on_length:

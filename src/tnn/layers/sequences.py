@@ -117,13 +117,10 @@ class Sequences:
 
 
 Mask = Tensor | Sequences | None
-State = Callable[
-    [Tensor, Sequences | None], Tensor
-]  # mixes the next part of a sequence, and remembers what came before
 
 
-def enter(x: Tensor, mask: Mask) -> tuple[Tensor, Sequences | None]:
-    """What a layer does first: a mask that comes from outside is checked, and what stands at its padding removed."""
+def resolve_mask(x: Tensor, mask: Mask) -> tuple[Tensor, Sequences | None]:
+    """The first step of every layer: check a mask that comes from outside, and zero the inputs at padding."""
     if mask is None or isinstance(mask, Sequences):
         return x, mask
     sequences = Sequences(checked_mask(mask, x))

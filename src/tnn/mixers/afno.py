@@ -6,11 +6,13 @@ from torch import Tensor, nn
 
 from tnn._checks import check_positive
 from tnn._precision import compute_dtype, no_autocast
-from tnn.mixers.mixer import Mixer
+from tnn.layers.mixer import Mixer
+from tnn.mixers.registry import register_mixer
 
 SPARSITY = 0.01  # what is smaller in a spectrum becomes 0
 
 
+@register_mixer("afno", channel_mixer="ffn", small_options={"blocks": 4})
 class AdaptiveFourier(Mixer):
     """y = x + F^-1 shrink(W2 relu(W1 F x + b1) + b2): one complex network for all frequencies.
 
@@ -18,7 +20,7 @@ class AdaptiveFourier(Mixer):
     W1, W2, b1, b2, which start from 0.02 N(0, 1) in both parts. relu and the soft threshold act on real and imaginary
     parts alone. The skip belongs to the method, and comes in addition to that of the block around it. Any length;
     bidirectional only.
-    `faithful`: padding counts as tokens. (Guibas, Mardani, Li, Tao, Anandkumar and Catanzaro, 2022.)
+    `as_published`: padding counts as tokens. (Guibas, Mardani, Li, Tao, Anandkumar and Catanzaro, 2022.)
 
     >>> import torch
     >>> from tnn.mixers.afno import AdaptiveFourier
@@ -26,8 +28,10 @@ class AdaptiveFourier(Mixer):
     torch.Size([2, 20, 16])
     """
 
-    def __init__(self, hidden_size: int, *, causal: bool = False, faithful: bool = False, blocks: int = 8):
-        super().__init__(hidden_size, causal=causal, faithful=faithful)
+    has_causal_form = False
+
+    def __init__(self, hidden_size: int, *, causal: bool = False, as_published: bool = False, blocks: int = 8):
+        super().__init__(hidden_size, causal=causal, as_published=as_published)
         check_positive("blocks", blocks)
         if hidden_size % blocks:
             raise ValueError(f"blocks must divide hidden_size {hidden_size}; got {blocks}")

@@ -3,11 +3,13 @@
 import torch
 from torch import Tensor
 
+from tnn.mixers.registry import register_mixer
 from tnn.mixers.softmax import SoftmaxAttention
 
 QUERIES = 1024  # whose biases are held at a time
 
 
+@register_mixer("alibi", channel_mixer="ffn")
 class AlibiAttention(SoftmaxAttention):
     """Softmax attention with scores q_i . k_j / sqrt(head_size) - m |i - j|, with a slope m for each head.
 

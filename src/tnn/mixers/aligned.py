@@ -8,8 +8,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from tnn.layers.sequences import Sequences, State
-from tnn.mixers.mixer import Mixer
+from tnn.layers.mixer import Mixer
+from tnn.layers.sequences import Mask, Sequences
+from tnn.streaming.validation import next_part
 
 
 class AlignedMixer(Mixer):
@@ -27,12 +28,11 @@ class AlignedMixer(Mixer):
             return super().mix_masked(x, sequences)
         return sequences.apply_aligned(self.mix_rows, x)
 
-    def go_on(self, x: Tensor, sequences: Sequences | None, state: State) -> Tensor:
-        return state(x, None if self.ignores_mask else sequences)
-
 
 class Stepping(Protocol):
-    """What a RowState needs of its mixer. A memory is a named tuple of tensors with one row a sequence."""
+    """What a RowState needs of its mixer. A memory is a named tuple of tensors with one row per sequence."""
+
+    hidden_size: int
 
     def empty_memory(self, x: Tensor, /) -> Any: ...
     def step(self, x: Tensor, real: Tensor, memory: Any, /) -> tuple[Tensor, Any]: ...
@@ -43,8 +43,8 @@ class RowState:
 
     croppable = False
 
-    def __init__(self, operator: Stepping):
-        self.operator = operator
+    def __init__(self, owner: Stepping):
+        self.owner = owner
         self.reset()
 
     def reset(self) -> None:
@@ -56,16 +56,15 @@ class RowState:
         """None before the first input."""
         return None if self._memory is None else len(self._memory[0])
 
-    def __call__(self, x: Tensor, sequences: Sequences | None = None) -> Tensor:
-        """x (batch, n, d), the next n inputs; padding among them is left out. -> (batch, n, d)."""
-        if self.batch_size not in (None, x.shape[0]):
-            raise ValueError(f"the state holds {self.batch_size} sequences; got inputs for {x.shape[0]}")
+    def __call__(self, x: Tensor, mask: Mask = None) -> Tensor:
+        """x (batch, n, d), the next n inputs; padding among them is skipped. -> (batch, n, d)."""
+        x, sequences = next_part(x, mask, self.owner.hidden_size, self.batch_size)
         if sequences is None:
             real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         else:
             x, real = sequences.zero_padding(x), sequences.real
-        memory = self.operator.empty_memory(x) if self._memory is None else self._memory
-        y, self._memory = self.operator.step(x, real, memory)
+        memory = self.owner.empty_memory(x) if self._memory is None else self._memory
+        y, self._memory = self.owner.step(x, real, memory)
         self.seen += x.shape[1]
         return y
 

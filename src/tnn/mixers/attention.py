@@ -4,8 +4,8 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from tnn.layers.attention import check_heads, join_heads, split_heads
-from tnn.mixers.mixer import Mixer, XavierLinear
+from tnn.layers.mixer import Mixer, check_heads
+from tnn.mixers.heads import join_heads, split_heads
 
 
 class Attention(Mixer):
@@ -17,8 +17,8 @@ class Attention(Mixer):
 
     xavier: ClassVar[tuple[str, ...]] = ("query", "key", "value", "out")
 
-    def __init__(self, hidden_size: int, *, causal: bool = False, num_heads: int = 1, faithful: bool = False):
-        super().__init__(hidden_size, causal=causal, faithful=faithful)
+    def __init__(self, hidden_size: int, *, causal: bool = False, num_heads: int = 1, as_published: bool = False):
+        super().__init__(hidden_size, causal=causal, as_published=as_published)
         check_heads("num_heads", hidden_size, num_heads)
         self.num_heads = num_heads
         self.head_size = hidden_size // num_heads
@@ -44,3 +44,17 @@ class Attention(Mixer):
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, {super().extra_repr()}"
+
+
+class XavierLinear(nn.Linear):
+    """Starts uniform, scaled by the sum of its sides; the bias starts as torch's, or from 0."""
+
+    def __init__(self, in_features: int, out_features: int, *, gain: float = 1.0, zero_bias: bool = False):
+        self.gain, self.zero_bias = gain, zero_bias  # before the constructor of Linear, which draws the weights
+        super().__init__(in_features, out_features)
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        nn.init.xavier_uniform_(self.weight, gain=self.gain)
+        if self.zero_bias:
+            nn.init.zeros_(self.bias)

@@ -6,8 +6,10 @@ from torch import Tensor
 
 from tnn._checks import check_positive
 from tnn.mixers.projected_attention import ProjectedAttention
+from tnn.mixers.registry import register_mixer
 
 
+@register_mixer("bigbird", channel_mixer="ffn", small_options={"block": 2, "random_blocks": 1})
 class BigBirdAttention(ProjectedAttention):
     """softmax(q k^T / sqrt(p)) v where keys are seen by blocks of `block` tokens; the last block may be shorter.
 
@@ -16,7 +18,7 @@ class BigBirdAttention(ProjectedAttention):
     memory grow with n * block * (5 + random_blocks). `attention_dropout` acts on the probabilities. The random blocks
     are those of `seed` for a number of blocks: the same in each call, in training and evaluation, and in each layer.
 
-    `faithful`: the mask is applied where it stands, so that the last block is the last of the padded row; and random
+    `as_published`: the mask is applied where it stands, so that the last block is the last of the padded row; and random
     blocks come only from the beginning: the first 1,024 tokens if there are 1,024 or 4,096 (and blocks that are seen
     anyway may be drawn for the last rows, and count twice), else blocks 1 to 2 random_blocks + 3 if there are more than
     two beyond. From Zaheer et al., "Big Bird", 2020; this variant from Chen et al., "Skyformer", 2021.
@@ -33,14 +35,18 @@ class BigBirdAttention(ProjectedAttention):
         *,
         causal: bool = False,
         num_heads: int = 1,
-        faithful: bool = False,
+        as_published: bool = False,
         block: int = 64,
         random_blocks: int = 3,
         seed: int = 0,
         attention_dropout: float = 0.0,
     ):
         super().__init__(
-            hidden_size, causal=causal, num_heads=num_heads, faithful=faithful, attention_dropout=attention_dropout
+            hidden_size,
+            causal=causal,
+            num_heads=num_heads,
+            as_published=as_published,
+            attention_dropout=attention_dropout,
         )
         check_positive("block", block)
         check_positive("random_blocks", random_blocks)
@@ -102,9 +108,9 @@ class BigBirdAttention(ProjectedAttention):
         """What block `row` may draw from."""
         between = list(range(1, blocks - 1))
         few = 2 * self.random_blocks + 3
-        if self.faithful and blocks * self.block in (1024, 4096):
+        if self.as_published and blocks * self.block in (1024, 4096):
             return _of_first_1024(between, row, 1024 // self.block - 1)
-        if self.faithful and blocks > few + 2:
+        if self.as_published and blocks > few + 2:
             apart = {1: few, few: 1}.get(row)
             return [b for b in range(1, few + 1) if abs(b - row) > 1 and b != apart]
         return [b for b in between if abs(b - row) > 1]

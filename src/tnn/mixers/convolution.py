@@ -10,8 +10,9 @@ from torch.utils.checkpoint import checkpoint
 from tnn._checks import check_positive, check_sequence
 from tnn._precision import compute_dtype, no_autocast
 from tnn.layers.kernel_cache import KernelCache
-from tnn.layers.sequences import Mask, Sequences, State, enter
-from tnn.mixers.mixer import Mixer
+from tnn.layers.mixer import Mixer
+from tnn.layers.sequences import Mask, Sequences, resolve_mask
+from tnn.layers.state import State
 from tnn.ops import toeplitz_matmul
 
 CHANNELS_AT_ONCE = 128  # of a kernel that takes much memory on the way:
@@ -54,7 +55,7 @@ class ConvolutionOperator(nn.Module):
         Outputs at real positions are those of the unpadded rows; what stands at the others means nothing.
         """
         check_sequence("x", x, self.channels)
-        x, sequences = enter(x, mask)
+        x, sequences = resolve_mask(x, mask)
         if sequences is None:
             return self._product(x)
         if self.depends_on_length:
@@ -105,7 +106,7 @@ class ConvolutionMixer(Mixer):
         raise NotImplementedError
 
     @property
-    def stateful(self) -> Any:
+    def state_owner(self) -> Any:
         return self.operator if self.causal and not self.operator.depends_on_length else None
 
     def mix(self, x: Tensor) -> Tensor:
@@ -114,7 +115,7 @@ class ConvolutionMixer(Mixer):
     def mix_masked(self, x: Tensor, sequences: Sequences) -> Tensor:
         return self.transform(x, lambda values: self.operator(values, sequences))
 
-    def go_on(self, x: Tensor, sequences: Sequences | None, state: State) -> Tensor:
+    def forward_from_state(self, x: Tensor, sequences: Sequences | None, state: State) -> Tensor:
         seen = None if self.ignores_mask else sequences
         return self.transform(x, lambda values: state(values, seen))
 

@@ -6,13 +6,15 @@ import torch
 from torch import Tensor
 
 from tnn.mixers.linear_attention import LinearAttention
+from tnn.mixers.registry import register_mixer
 
 
+@register_mixer("cosformer", channel_mixer="ffn")
 class CosformerAttention(LinearAttention):
     """y_i = o( sum_j w_ij v_j / max(sum_j w_ij, 1e-4) ), w_ij = relu(q_i) . relu(k_j) cos(pi (i - j) / (2 n)).
 
     n is the length of the sequence: outputs change as tokens are added, so there is no state, and generation runs the
-    whole prefix at each step. Linear in time. `faithful` takes padding for tokens, which n then counts.
+    whole prefix at each step. Linear in time. `as_published` takes padding for tokens, which n then counts.
 
     Qin et al., "cosFormer: rethinking softmax in attention", 2022.
 

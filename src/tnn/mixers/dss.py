@@ -19,10 +19,12 @@ from tnn.mixers.convolution import (
     start_from,
 )
 from tnn.mixers.hippo import hippo_modes
+from tnn.mixers.registry import register_mixer
 
 SMALLEST = 1e-7  # added to |z|^2 where 1 / z is taken
 
 
+@register_mixer("dss", channel_mixer=None, small_options={"state_size": 8})
 class DSS(ConvolutionMixer):
     """W gelu(k * x + D x), k_t = Re sum_r w_r / lambda_r softmax_t(rate_r t): the diagonal state space with a softmax.
 
@@ -32,7 +34,7 @@ class DSS(ConvolutionMixer):
     equal, between `dt_min` and `dt_max`. Bidirectional, a second w gives the kernel over later inputs. `inner_dropout`
     acts before W.
 
-    `faithful` is the port that the paper compares with: without a norm and a residual.
+    `as_published` is the port that the paper compares with: without a norm and a residual.
 
     Gupta, Gu and Berant (2022), Diagonal State Spaces are as Effective as Structured State Spaces.
 
@@ -47,15 +49,15 @@ class DSS(ConvolutionMixer):
         hidden_size: int,
         *,
         causal: bool = False,
-        faithful: bool = False,
+        as_published: bool = False,
         state_size: int = 64,
         dt_min: float = 1e-3,
         dt_max: float = 0.1,
         inner_dropout: float = 0.0,
     ):
-        super().__init__(hidden_size, causal=causal, faithful=faithful)
+        super().__init__(hidden_size, causal=causal, as_published=as_published)
         check_fraction("inner_dropout", inner_dropout)
-        self.bare = faithful
+        self.owns_residual = as_published
         self.operator = DSSOperator(hidden_size, causal=causal, state_size=state_size, dt_min=dt_min, dt_max=dt_max)
         self.dropout = nn.Dropout(inner_dropout)
         self.out_proj = nn.Linear(hidden_size, hidden_size)

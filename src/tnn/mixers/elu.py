@@ -4,13 +4,15 @@ import torch
 from torch import Tensor
 
 from tnn.mixers.linear_attention import LinearAttention
+from tnn.mixers.registry import register_mixer
 
 
+@register_mixer("elu", channel_mixer="ffn")
 class EluAttention(LinearAttention):
     """y_i = o( sum_j w_ij v_j / max(sum_j w_ij, 1e-6) ), w_ij = f(q_i) . f(k_j), f(t) = 1 + elu(t).
 
     It knows no positions: the model has to add them. Linear in time; the state for generation is of constant size.
-    `faithful` takes padding for tokens.
+    `as_published` takes padding for tokens.
 
     Katharopoulos et al., "Transformers are RNNs", 2020.
 
@@ -23,7 +25,7 @@ class EluAttention(LinearAttention):
     floor = 1e-6
 
     @property
-    def stateful(self) -> "EluAttention | None":
+    def state_owner(self) -> "EluAttention | None":
         return self if self.causal else None
 
     def features(self, q: Tensor, k: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:

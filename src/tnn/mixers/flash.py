@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from tnn._checks import check_positive
 from tnn._precision import compute_dtype, no_autocast
 from tnn.layers.gated import inner_size
+from tnn.layers.mixer import Mixer
 from tnn.layers.sequences import Sequences
 from tnn.mixers.aligned import AlignedMixer, RowState
-from tnn.mixers.mixer import Mixer
+from tnn.mixers.registry import register_mixer
 
 QUERIES = 512  # rows of the attention matrix that are computed at a time
 
@@ -30,13 +31,13 @@ class GatedAttention(AlignedMixer):
         hidden_size: int,
         *,
         causal: bool,
-        faithful: bool,
+        as_published: bool,
         expansion: float,
         key_size: int,
         max_length: int,
         reach: int,
     ):
-        super().__init__(hidden_size, causal=causal, faithful=faithful)
+        super().__init__(hidden_size, causal=causal, as_published=as_published)
         inner = inner_size("expansion", hidden_size, expansion)
         check_positive("key_size", key_size)
         if key_size % 2:
@@ -48,11 +49,11 @@ class GatedAttention(AlignedMixer):
         self.out_proj = nn.Linear(inner, hidden_size)
         self.gain = nn.Parameter(torch.empty(self.roles, key_size))
         self.offset = nn.Parameter(torch.empty(self.roles, key_size))
-        self._own_distance = max_length - 1 if faithful else reach - 1  # the place in w of j = i
-        both_sides = faithful or not causal  # the published w has later positions where nobody sees them, too
+        self._own_distance = max_length - 1 if as_published else reach - 1  # the place in w of j = i
+        both_sides = as_published or not causal  # the published w has later positions where nobody sees them, too
         self.bias = nn.Parameter(torch.empty(self._own_distance + 1 + (self._own_distance if both_sides else 0)))
         # Of the published port: for biases of longer sequences than it is made for.
-        self.long_bias = nn.Parameter(torch.empty(2, key_size)) if faithful else None
+        self.long_bias = nn.Parameter(torch.empty(2, key_size)) if as_published else None
         self.train()
         self.reset_parameters()
 
@@ -99,6 +100,7 @@ class GatedAttention(AlignedMixer):
         return F.relu(scores).square()
 
 
+@register_mixer("flash", channel_mixer=None, small_options={"key_size": 8, "chunk": 4, "max_length": 32})
 class FlashLinear(GatedAttention):
     """y = Wo( u * z ): attention inside chunks of tokens, and linear attention to the other chunks. O(n).
 
@@ -107,7 +109,7 @@ class FlashLinear(GatedAttention):
     q'_i . sum_j k'_j v_j^T / chunk over all tokens (over the chunks before that of i if causal).
     Any length; nothing is divided by the number of chunks, so sums grow with it. The causal state is the sum over
     whole chunks, and the keys and values of the current one.
-    `faithful`: the published parameters, some of which nothing uses (w for `max_length`, which has no other effect,
+    `as_published`: the published parameters, some of which nothing uses (w for `max_length`, which has no other effect,
     rather than for one chunk; two vectors), and padding counts as tokens. (Hua, Dai, Liu and Le, 2022.)
 
     >>> import torch
@@ -123,7 +125,7 @@ class FlashLinear(GatedAttention):
         hidden_size: int,
         *,
         causal: bool = False,
-        faithful: bool = False,
+        as_published: bool = False,
         expansion: float = 2,
         key_size: int = 128,
         max_length: int = 512,
@@ -131,12 +133,12 @@ class FlashLinear(GatedAttention):
     ):
         check_positive("max_length", max_length)
         check_positive("chunk", chunk)
-        if faithful and chunk > max_length:
+        if as_published and chunk > max_length:
             raise ValueError(f"chunk must be at most max_length {max_length}, which has biases; got {chunk}")
         super().__init__(
             hidden_size,
             causal=causal,
-            faithful=faithful,
+            as_published=as_published,
             expansion=expansion,
             key_size=key_size,
             max_length=max_length,
@@ -162,7 +164,7 @@ class FlashLinear(GatedAttention):
         return F.pad(x, (0, 0, 0, -x.shape[-2] % self.chunk)).unflatten(-2, (-1, self.chunk))
 
     @property
-    def stateful(self) -> Any:
+    def state_owner(self) -> Any:
         return self if self.causal else None
 
     def new_state(self) -> RowState:
@@ -223,12 +225,13 @@ class FlashMemory(NamedTuple):
     length: Tensor  # (batch,): tokens so far
 
 
+@register_mixer("flash-quad", channel_mixer=None, small_options={"key_size": 8, "max_length": 32})
 class FlashQuad(GatedAttention):
     """y = Wo( u * z ), z_i = sum_j relu(q_i.k_j / max_length + w_(j-i))^2 v_j; over j <= i if causal. O(n^2).
 
     Queries and keys have `key_size` channels (RoPE), v `expansion * hidden_size`. A sequence longer than `max_length`
     has no bias w, and divides by its length: then outputs change with it, and there is no state.
-    `faithful`: the published parameters, some of which nothing uses (w for later tokens where it is causal; two
+    `as_published`: the published parameters, some of which nothing uses (w for later tokens where it is causal; two
     vectors), and padding counts as tokens. (Hua, Dai, Liu and Le, 2022.)
 
     >>> import torch
@@ -244,7 +247,7 @@ class FlashQuad(GatedAttention):
         hidden_size: int,
         *,
         causal: bool = False,
-        faithful: bool = False,
+        as_published: bool = False,
         expansion: float = 2,
         key_size: int = 128,
         max_length: int = 512,
@@ -253,7 +256,7 @@ class FlashQuad(GatedAttention):
         super().__init__(
             hidden_size,
             causal=causal,
-            faithful=faithful,
+            as_published=as_published,
             expansion=expansion,
             key_size=key_size,
             max_length=max_length,

@@ -6,15 +6,17 @@ from torch import Tensor, nn
 
 from tnn.layers.gated import inner_size
 from tnn.mixers.positional import PositionalMixer
+from tnn.mixers.registry import register_mixer
 
 
+@register_mixer("gmlp", channel_mixer=None, small_options={"max_length": 32})
 class SpatialGating(PositionalMixer):
     """y = W2( u * (S norm(v) + b) ), [u, v] = gelu(W1 x): all of a gMLP block but its norm and residual.
 
     W1 makes `expansion * hidden_size` channels, half of them u and half v. S (max_length, max_length) is cut to (n, n),
     and to its lower triangle if causal; from `max_length` on the gate is 0. At the start S is near 0 and b is 1: each
     token is let through as it is.
-    `faithful`: S and b start as a dense layer, b is there but not added, and padding counts as tokens.
+    `as_published`: S and b start as a dense layer, b is there but not added, and padding counts as tokens.
     (Liu, Dai, So and Le, 2021.)
 
     >>> import torch
@@ -28,22 +30,22 @@ class SpatialGating(PositionalMixer):
         hidden_size: int,
         *,
         causal: bool = False,
-        faithful: bool = False,
+        as_published: bool = False,
         expansion: float = 4,
         max_length: int = 512,
     ):
-        super().__init__(hidden_size, causal=causal, faithful=faithful, max_length=max_length)
+        super().__init__(hidden_size, causal=causal, as_published=as_published, max_length=max_length)
         inner = inner_size("expansion", hidden_size, expansion)
         if inner % 2:
             raise ValueError(f"expansion must make an even number of channels, for two halves; got {inner}")
         self.in_proj = nn.Linear(hidden_size, inner)
         self.norm = nn.LayerNorm(inner // 2)
-        self.spatial = nn.Linear(max_length, max_length) if faithful else NearIdentityGate(max_length)
+        self.spatial = nn.Linear(max_length, max_length) if as_published else NearIdentityGate(max_length)
         self.out_proj = nn.Linear(inner // 2, hidden_size)
         self.train()
 
     def unused_parameters(self) -> list[nn.Parameter]:
-        return [self.spatial.bias] if self.faithful else []
+        return [self.spatial.bias] if self.as_published else []
 
     def enter_mixing(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         u, v = F.gelu(self.in_proj(x)).chunk(2, -1)  # (..., n, inner / 2) each
@@ -54,7 +56,7 @@ class SpatialGating(PositionalMixer):
         if visible is not None:
             matrix = matrix.masked_fill(~visible, 0)
         z = matrix.to(v.dtype) @ v
-        return z if self.faithful else z + self.spatial.bias[position].unsqueeze(-1)
+        return z if self.as_published else z + self.spatial.bias[position].unsqueeze(-1)
 
     def leave_mixing(self, z: Tensor, gate: Tensor | None) -> Tensor:
         assert gate is not None

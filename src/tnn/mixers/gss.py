@@ -10,8 +10,10 @@ from tnn._checks import check_positive
 from tnn._precision import compute_dtype
 from tnn.layers.gated import inner_size
 from tnn.mixers.convolution import ConvolutionMixer, ConvolutionOperator, as_complex
+from tnn.mixers.registry import register_mixer
 
 
+@register_mixer("gss", channel_mixer=None, small_options={"state_channels": 8, "state_size": 16})
 class GatedStateSpace(ConvolutionMixer):
     """Wo(gelu(Wu x) * Wm S(gelu(Wv x))), S(v) = k * v' + D v' with v' = LN(v) on `state_channels` channels.
 
@@ -19,7 +21,7 @@ class GatedStateSpace(ConvolutionMixer):
     that the channels share. The gate has `expansion * hidden_size` channels. Bidirectional, S is applied in both
     directions, with the same weights: S(v) + flip(S(flip(v))).
 
-    `faithful` differs only in that padding is taken for tokens.
+    `as_published` differs only in that padding is taken for tokens.
 
     Mehta, Gupta, Cutkosky and Neyshabur (2022), Long Range Language Modeling via Gated State Spaces.
 
@@ -34,12 +36,12 @@ class GatedStateSpace(ConvolutionMixer):
         hidden_size: int,
         *,
         causal: bool = False,
-        faithful: bool = False,
+        as_published: bool = False,
         expansion: float = 4,
         state_channels: int = 256,
         state_size: int = 512,
     ):
-        super().__init__(hidden_size, causal=causal, faithful=faithful)
+        super().__init__(hidden_size, causal=causal, as_published=as_published)
         check_positive("state_channels", state_channels)
         inner = inner_size("expansion", hidden_size, expansion)
         self.gate_proj = nn.Linear(hidden_size, inner, bias=False)

@@ -8,10 +8,12 @@ from torch import Tensor
 from tnn._checks import check_positive
 from tnn._precision import compute_dtype
 from tnn.mixers.projected_attention import ProjectedAttention, draws_from
+from tnn.mixers.registry import register_mixer
 
 _AT_ONCE = 8  # sampled keys of every query in memory together
 
 
+@register_mixer("informer", channel_mixer="ffn", small_options={"factor": 4})
 class InformerAttention(ProjectedAttention):
     """softmax(q_i k^T / sqrt(p)) v for the u queries of largest M_i, the mean of v for every other one.
 
@@ -20,7 +22,7 @@ class InformerAttention(ProjectedAttention):
     grow with n * u, the largest tensors with n * p. `attention_dropout` acts on the probabilities. Draws come from
     torch's generator in training; in evaluation they are the same each time for a length.
 
-    `faithful`: the mean in M_i divides by n rather than u, and padding counts as tokens. From Zhou et al., "Informer",
+    `as_published`: the mean in M_i divides by n rather than u, and padding counts as tokens. From Zhou et al., "Informer",
     2021; this variant from Chen et al., "Skyformer", 2021.
 
     >>> import torch
@@ -35,16 +37,20 @@ class InformerAttention(ProjectedAttention):
         *,
         causal: bool = False,
         num_heads: int = 1,
-        faithful: bool = False,
+        as_published: bool = False,
         factor: int = 128,
         attention_dropout: float = 0.0,
     ):
         super().__init__(
-            hidden_size, causal=causal, num_heads=num_heads, faithful=faithful, attention_dropout=attention_dropout
+            hidden_size,
+            causal=causal,
+            num_heads=num_heads,
+            as_published=as_published,
+            attention_dropout=attention_dropout,
         )
         check_positive("factor", factor)
         self.factor = factor
-        self.ignores_mask = faithful
+        self.ignores_mask = as_published
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor | None) -> Tensor:
         count = self._count(q.shape[-2])
@@ -71,7 +77,7 @@ class InformerAttention(ProjectedAttention):
             scores = (q.unsqueeze(-2) * k[..., keys, :]).sum(-1)  # (..., heads, n, some of u)
             largest = torch.maximum(largest, scores.amax(-1))
             total = total + scores.sum(-1)
-        return largest - total / (q.shape[-2] if self.faithful else count)
+        return largest - total / (q.shape[-2] if self.as_published else count)
 
     def _samples(self, length: int, count: int, device: torch.device) -> Tensor:
         """Which keys each query is tried on, (n, u)."""

@@ -6,12 +6,14 @@ from torch import Tensor
 
 from tnn.layers.sequences import Sequences
 from tnn.mixers.projected_attention import ProjectedAttention
+from tnn.mixers.registry import register_mixer
 
 
+@register_mixer("kernelized", channel_mixer="ffn")
 class KernelizedAttention(ProjectedAttention):
     """y_i = sum_j exp(-|q_i - k_j|^2 / (2 sqrt(p))) v_j in each head of p channels, not normalised.
 
-    `attention_dropout` acts on the weights. Time and memory grow with n^2. `faithful` changes nothing. From Chen, Zeng,
+    `attention_dropout` acts on the weights. Time and memory grow with n^2. `as_published` changes nothing. From Chen, Zeng,
     Ji and Yang, "Skyformer", 2021.
 
     >>> import torch

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from tnn.layers.sequences import Sequences
+from tnn.layers.sequences import Mask, Sequences
+from tnn.streaming.validation import next_part
 
 if TYPE_CHECKING:
     from tnn.mixers.softmax import SoftmaxAttention
@@ -22,8 +23,8 @@ class KeyValueState:
 
     croppable = True
 
-    def __init__(self, operator: SoftmaxAttention):
-        self.operator = operator
+    def __init__(self, owner: SoftmaxAttention):
+        self.owner = owner
         self.reset()
 
     def reset(self) -> None:
@@ -37,11 +38,10 @@ class KeyValueState:
         """None before the first input."""
         return None if self._keys is None else self._keys.shape[0]
 
-    def __call__(self, x: Tensor, sequences: Sequences | None = None) -> Tensor:
-        """x (batch, n, d), the next n inputs; padding among them is left out. -> (batch, n, d)."""
-        if self.batch_size not in (None, x.shape[0]):
-            raise ValueError(f"the state holds {self.batch_size} sequences; got inputs for {x.shape[0]}")
-        q, k, v = self.operator.project(x)
+    def __call__(self, x: Tensor, mask: Mask = None) -> Tensor:
+        """x (batch, n, d), the next n inputs; padding among them is skipped. -> (batch, n, d)."""
+        x, sequences = next_part(x, mask, self.owner.hidden_size, self.batch_size)
+        q, k, v = self.owner.project(x)
         keys = k if self._keys is None else torch.cat([self._keys, k], -2)
         values = v if self._values is None else torch.cat([self._values, v], -2)
         if sequences is not None or self._real is not None:
@@ -49,9 +49,9 @@ class KeyValueState:
         self._keys, self._values = keys, values
         self.seen += x.shape[1]
         if self._real is None:
-            return self.operator.output(self.operator.attend(q, keys, values))
+            return self.owner.output(self.owner.attend(q, keys, values))
         position = self._real.cumsum(-1)
-        return self.operator.output(self.operator.attend(q, keys, values, self._visible(x.shape[1]), position))
+        return self.owner.output(self.owner.attend(q, keys, values, self._visible(x.shape[1]), position))
 
     def _extended(self, x: Tensor, sequences: Sequences | None) -> Tensor:
         """Which of all inputs, the new ones among them, are real."""

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tnn._precision import compute_dtype, no_autocast
-from tnn.layers.sequences import Sequences
+from tnn.layers.sequences import Mask, Sequences
 from tnn.mixers.attention import Attention
+from tnn.streaming.validation import next_part
 
 CHUNK = 64  # tokens whose weights are computed one by one
 
@@ -99,8 +100,8 @@ class RunningSums:
 
     croppable = False
 
-    def __init__(self, operator: LinearAttention):
-        self.operator = operator
+    def __init__(self, owner: LinearAttention):
+        self.owner = owner
         self.reset()
 
     def reset(self) -> None:
@@ -112,12 +113,11 @@ class RunningSums:
         """None before the first input."""
         return None if self._sums is None else self._sums.shape[0]
 
-    def __call__(self, x: Tensor, sequences: Sequences | None = None) -> Tensor:
-        """x (batch, n, d), the next n inputs; padding among them is left out. -> (batch, n, d)."""
-        if self.batch_size not in (None, x.shape[0]):
-            raise ValueError(f"the state holds {self.batch_size} sequences; got inputs for {x.shape[0]}")
-        real = None if sequences is None or self.operator.ignores_mask else sequences.real
-        y, self._sums = self.operator.advance(x, real, self._sums)
+    def __call__(self, x: Tensor, mask: Mask = None) -> Tensor:
+        """x (batch, n, d), the next n inputs; padding among them is skipped. -> (batch, n, d)."""
+        x, sequences = next_part(x, mask, self.owner.hidden_size, self.batch_size)
+        real = None if sequences is None else sequences.real
+        y, self._sums = self.owner.advance(x, real, self._sums)
         self.seen += x.shape[1]
         return y
 

@@ -5,15 +5,17 @@ from torch import Tensor, nn
 
 from tnn._checks import check_positive
 from tnn.mixers.projected_attention import ProjectedAttention
+from tnn.mixers.registry import register_mixer
 
 
+@register_mixer("linformer", channel_mixer="ffn", small_options={"projected": 4, "max_length": 32})
 class LinformerAttention(ProjectedAttention):
     """softmax(q (E k)^T / sqrt(p)) (E v), with E (heads, projected, max_length) learned, the same for keys and values.
 
     A sequence of n tokens uses the first n columns of E; one longer than `max_length` is refused. E starts from
     N(0, 0.02). Time and memory grow with n * `projected`. `attention_dropout` acts on the probabilities.
 
-    `faithful`: E is not trained (a buffer), and its columns count padding. From Wang, Li, Khabsa, Fang and Ma,
+    `as_published`: E is not trained (a buffer), and its columns count padding. From Wang, Li, Khabsa, Fang and Ma,
     "Linformer", 2020; this variant from Chen et al., "Skyformer", 2021.
 
     >>> import torch
@@ -30,20 +32,24 @@ class LinformerAttention(ProjectedAttention):
         *,
         causal: bool = False,
         num_heads: int = 1,
-        faithful: bool = False,
+        as_published: bool = False,
         projected: int = 128,
         max_length: int = 512,
         attention_dropout: float = 0.0,
     ):
         super().__init__(
-            hidden_size, causal=causal, num_heads=num_heads, faithful=faithful, attention_dropout=attention_dropout
+            hidden_size,
+            causal=causal,
+            num_heads=num_heads,
+            as_published=as_published,
+            attention_dropout=attention_dropout,
         )
         check_positive("projected", projected)
         check_positive("max_length", max_length)
         self.projected = projected
         self.max_length = max_length
         projection = torch.empty(num_heads, projected, max_length)
-        if faithful:
+        if as_published:
             self.register_buffer("projection", projection)
         else:
             self.projection = nn.Parameter(projection)

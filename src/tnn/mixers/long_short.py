@@ -8,11 +8,15 @@ from torch import Tensor, nn
 
 from tnn._checks import check_fraction, check_positive
 from tnn._precision import compute_dtype, no_autocast
-from tnn.layers.attention import join_heads, split_heads
 from tnn.layers.sequences import Sequences
 from tnn.mixers.attention import Attention
+from tnn.mixers.heads import join_heads, split_heads
+from tnn.mixers.registry import register_mixer
 
 
+@register_mixer(
+    "transformer-ls", channel_mixer="ffn", small_options={"window": 4, "chunk": 4, "memory": 8, "landmarks": 4}
+)
 class LongShortAttention(Attention):
     """y_i = o( one softmax over near keys and summaries, times their values ), in each head.
 
@@ -26,7 +30,7 @@ class LongShortAttention(Attention):
 
     `attention_dropout` acts on the softmax. There is no state: generation runs the whole prefix at each step.
 
-    `faithful`: takes padding for tokens. Causal, it remembers the last `memory` inputs and begins the next call with
+    `as_published`: takes padding for tokens. Causal, it remembers the last `memory` inputs and begins the next call with
     them, whatever that is about (`reset_memory` forgets them); at first they are zeros, which take part. Bidirectional,
     the zeros that fill up the last group take part.
 
@@ -46,19 +50,19 @@ class LongShortAttention(Attention):
         *,
         causal: bool = False,
         num_heads: int = 1,
-        faithful: bool = False,
+        as_published: bool = False,
         window: int | None = None,
         chunk: int = 32,
         memory: int = 512,
         landmarks: int = 32,
         attention_dropout: float = 0.0,
     ):
-        super().__init__(hidden_size, causal=causal, num_heads=num_heads, faithful=faithful)
+        super().__init__(hidden_size, causal=causal, num_heads=num_heads, as_published=as_published)
         if window is None:
             window = 64 if causal else 8
         for name, value in (("window", window), ("chunk", chunk), ("memory", memory), ("landmarks", landmarks)):
             check_positive(name, value)
-        if causal and faithful and (memory % chunk or memory < window):
+        if causal and as_published and (memory % chunk or memory < window):
             raise ValueError(f"memory must be a multiple of chunk {chunk}, and not below window {window}; got {memory}")
         check_fraction("attention_dropout", attention_dropout)
         self.window, self.chunk, self.memory, self.landmarks = window, chunk, memory, landmarks
@@ -66,7 +70,7 @@ class LongShortAttention(Attention):
         norm = NoisyLayerNorm if causal else nn.LayerNorm
         self.near_norm = norm(hidden_size)
         self.far_norm = norm(hidden_size)
-        self.remembers = faithful and causal
+        self.keeps_memory = as_published and causal
         self._remembered: Tensor | None = None  # (batch, memory, hidden_size)
         if not causal:
             self.summary_proj = nn.Linear(hidden_size, num_heads * landmarks)
@@ -99,7 +103,7 @@ class LongShortAttention(Attention):
     def mix(self, x: Tensor) -> Tensor:
         if not self.causal:
             return self._mix_bidirectional(x)
-        if not self.faithful:
+        if not self.as_published:
             return self._mix_causal(x)
         rows = x.reshape(-1, *x.shape[-2:])
         memory = self._recalled(rows)
@@ -196,7 +200,7 @@ class LongShortAttention(Attention):
     def _mix_bidirectional(self, x: Tensor, real: Tensor | None = None) -> Tensor:
         """x (..., n, d), real (..., n): true up to the end of each sequence."""
         n, w = x.shape[-2], self.window
-        if self.faithful:
+        if self.as_published:
             x = F.pad(x, (0, 0, 0, -n % w))
         if real is None:
             real = torch.ones(x.shape[-2], dtype=torch.bool, device=x.device)

@@ -7,8 +7,10 @@ from torch import Tensor
 from tnn._checks import check_positive
 from tnn.mixers.landmarks import iterative_inverse, stretches
 from tnn.mixers.projected_attention import ProjectedAttention, hide
+from tnn.mixers.registry import register_mixer
 
 
+@register_mixer("nystromformer", channel_mixer="ffn", small_options={"landmarks": 4})
 class NystromAttention(ProjectedAttention):
     """softmax(q k~^T) inverse(softmax(q~ k~^T)) softmax(q~ k^T) v, with scores divided by sqrt(p).
 
@@ -16,7 +18,7 @@ class NystromAttention(ProjectedAttention):
     out as by softmax attention but for the inverse, which is iterated `iterations` times. Time and memory grow with
     n * landmarks. Without the convolution that the publication has beside it.
 
-    `faithful`: queries and keys at padding are zeros that count in the means, and the start of the inverse depends on
+    `as_published`: queries and keys at padding are zeros that count in the means, and the start of the inverse depends on
     the whole batch. From Xiong et al., "Nystromformer", 2021; this variant from Chen et al., "Skyformer", 2021.
 
     >>> import torch
@@ -34,11 +36,11 @@ class NystromAttention(ProjectedAttention):
         *,
         causal: bool = False,
         num_heads: int = 1,
-        faithful: bool = False,
+        as_published: bool = False,
         landmarks: int = 128,
         iterations: int = 6,
     ):
-        super().__init__(hidden_size, causal=causal, num_heads=num_heads, faithful=faithful)
+        super().__init__(hidden_size, causal=causal, num_heads=num_heads, as_published=as_published)
         check_positive("landmarks", landmarks)
         check_positive("iterations", iterations)
         self.landmarks = landmarks
@@ -46,7 +48,7 @@ class NystromAttention(ProjectedAttention):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor | None) -> Tensor:
         length = torch.tensor(q.shape[-2], device=q.device)
-        if real is not None and self.faithful:
+        if real is not None and self.as_published:
             q, k = (t.masked_fill(~real[..., None, :, None], 0) for t in (q, k))
         elif real is not None:
             length = real.sum(-1)
@@ -57,7 +59,7 @@ class NystromAttention(ProjectedAttention):
         middle = torch.softmax(scores + hide(used, q.dtype), dim=-1)
         eye = torch.eye(middle.shape[-1], dtype=middle.dtype, device=middle.device)
         middle = torch.where(used & used.mT, middle, eye)  # the identity beside a matrix does not touch its inverse
-        inverse = iterative_inverse(middle, self.iterations, whole_batch=self.faithful)
+        inverse = iterative_inverse(middle, self.iterations, whole_batch=self.as_published)
 
         seen = None if real is None else hide(real[..., None, None, :], q.dtype)
         gathered = inverse @ F.scaled_dot_product_attention(q_mean, k, v, attn_mask=seen)  # (..., heads, m, p)

@@ -7,11 +7,13 @@ from tnn._checks import check_positive
 from tnn._precision import compute_dtype
 from tnn.layers.sequences import Sequences
 from tnn.mixers.linear_attention import LinearAttention
+from tnn.mixers.registry import register_mixer
 
 LARGEST_EXPONENT = 60.0  # |w|^2 / 2 bounds it: it matters only for heads of more than about 100 channels
 SMALLEST_FEATURE = 1e-6  # keys that are all far from every w count alike
 
 
+@register_mixer("performer", channel_mixer="ffn", small_options={"features": 16})
 class PerformerAttention(LinearAttention):
     """y_i = o( sum_j f(q_i) . g(k_j) v_j / sum_j f(q_i) . g(k_j) ): on average exp(q . k / sqrt(head_size)).
 
@@ -23,7 +25,7 @@ class PerformerAttention(LinearAttention):
     `redraw`, always the one that is drawn with the parameters and saved with them. Linear in time; the state for
     generation is of constant size, and there is none while matrices are redrawn.
 
-    `faithful`: the port of the language models. Independent Gaussian rows in training; features
+    `as_published`: the port of the language models. Independent Gaussian rows in training; features
     features^(-1/2) exp(s w . t - |s t|^2 / 2 - c) + 1e-4, with c the largest s w . t of a query, or of all keys of a
     head, later ones too; no divisor below 1e-2; no state. With `redraw=False` the port of Long-Range Arena:
     s = head_size^(-1/2), so that it estimates another kernel, exp(q . k / head_size); c of all keys of a batch; no
@@ -47,17 +49,17 @@ class PerformerAttention(LinearAttention):
         *,
         causal: bool = False,
         num_heads: int = 1,
-        faithful: bool = False,
+        as_published: bool = False,
         features: int = 64,
         redraw: bool = True,
     ):
-        super().__init__(hidden_size, causal=causal, num_heads=num_heads, faithful=faithful)
+        super().__init__(hidden_size, causal=causal, num_heads=num_heads, as_published=as_published)
         check_positive("features", features)
         self.num_features = features
         self.redraw = redraw
-        self._arena = faithful and not redraw  # the port of Long-Range Arena
-        self.ignores_mask = faithful and not self._arena
-        if faithful and redraw:
+        self._arena = as_published and not redraw  # the port of Long-Range Arena
+        self.ignores_mask = as_published and not self._arena
+        if as_published and redraw:
             self.floor = 1e-2
         self.register_buffer("directions", torch.empty(num_heads, features, self.head_size))
         self.reset_parameters()
@@ -68,9 +70,9 @@ class PerformerAttention(LinearAttention):
             self.directions.copy_(self._orthogonal(self.directions))
 
     @property
-    def stateful(self) -> "PerformerAttention | None":
+    def state_owner(self) -> "PerformerAttention | None":
         fixed = not (self.training and self.redraw)
-        return self if self.causal and fixed and not self.faithful else None
+        return self if self.causal and fixed and not self.as_published else None
 
     def mix_masked(self, x: Tensor, sequences: Sequences) -> Tensor:
         if not self._arena:
@@ -85,7 +87,7 @@ class PerformerAttention(LinearAttention):
         q, k = q * scale, k * scale
         q_along, k_along = q @ rows.mT, k @ rows.mT  # (..., heads, n, features)
         q_norm, k_norm = (t.square().sum(-1, keepdim=True) / 2 for t in (q, k))
-        if self.faithful:
+        if self.as_published:
             q_largest = q_along.amax(-1, keepdim=True)
             k_largest = k_along.amax() if self._arena else k_along.amax((-2, -1), keepdim=True)
             f = self._published(q_along - q_norm - q_largest.detach())
@@ -99,7 +101,7 @@ class PerformerAttention(LinearAttention):
         return factor * (exponent.exp() + 1e-4) if self._arena else factor * exponent.exp() + 1e-4
 
     def _draw(self, like: Tensor) -> Tensor:
-        return self._gaussian(like) if self.faithful else self._orthogonal(like)
+        return self._gaussian(like) if self.as_published else self._orthogonal(like)
 
     def _gaussian(self, like: Tensor) -> Tensor:
         """(heads, features, head_size), on the device of `like`."""

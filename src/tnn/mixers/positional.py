@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tnn._checks import check_positive
+from tnn.layers.sequences import Mask
 from tnn.mixers.aligned import AlignedMixer, RowState
 
 
@@ -17,8 +18,8 @@ class PositionalMixer(AlignedMixer):
     Causal outputs do not change when tokens are added: the state keeps v.
     """
 
-    def __init__(self, hidden_size: int, *, causal: bool = False, faithful: bool = False, max_length: int = 512):
-        super().__init__(hidden_size, causal=causal, faithful=faithful)
+    def __init__(self, hidden_size: int, *, causal: bool = False, as_published: bool = False, max_length: int = 512):
+        super().__init__(hidden_size, causal=causal, as_published=as_published)
         check_positive("max_length", max_length)
         self.max_length = max_length
 
@@ -51,7 +52,7 @@ class PositionalMixer(AlignedMixer):
         return self.leave_mixing(F.pad(z, (0, 0, 0, n - kept)), gate)
 
     @property
-    def stateful(self) -> Any:
+    def state_owner(self) -> Any:
         return self if self.causal else None
 
     def new_state(self) -> "PositionalState":
@@ -93,9 +94,9 @@ class PositionalState(RowState):
         super().reset()
         self._padded_until = 0  # how many tokens had been seen after the last part with padding in it
 
-    def __call__(self, x: Tensor, sequences: Any = None) -> Tensor:
-        y = super().__call__(x, sequences)
-        if sequences is not None:
+    def __call__(self, x: Tensor, mask: Mask = None) -> Tensor:
+        y = super().__call__(x, mask)
+        if mask is not None:
             self._padded_until = self.seen
         return y
 

@@ -14,9 +14,11 @@ class ProjectedAttention(Attention):
     """o(attend(q(x), k(x), v(x))) with four dense layers; a subclass writes `attend`, for each head alone.
 
     Bidirectional only. Where `attend` can leave out what follows the end of a row (`masks_rows`), rows of different
-    lengths are mixed together, otherwise all of a length. Faithful subclasses apply the mask as it was published,
+    lengths are mixed together, otherwise all of a length. Subclasses with `as_published` apply the mask as it was published,
     with positions counted from the beginning of the row; they do not know of packed rows.
     """
+
+    has_causal_form = False
 
     xavier = ()
     masks_rows = False  # `attend` leaves out what is not real, if that comes last
@@ -28,13 +30,13 @@ class ProjectedAttention(Attention):
         *,
         causal: bool = False,
         num_heads: int = 1,
-        faithful: bool = False,
+        as_published: bool = False,
         attention_dropout: float = 0.0,
     ):
         if causal:
             raise ValueError(f"{type(self).__name__} is bidirectional only; got causal=True")
         check_fraction("attention_dropout", attention_dropout)
-        super().__init__(hidden_size, causal=causal, num_heads=num_heads, faithful=faithful)
+        super().__init__(hidden_size, causal=causal, num_heads=num_heads, as_published=as_published)
         self.ignores_mask = False
         self.attention_dropout = attention_dropout
 
@@ -42,7 +44,7 @@ class ProjectedAttention(Attention):
         return self.attention(x, None)
 
     def mix_masked(self, x: Tensor, sequences: Sequences) -> Tensor:
-        if self.faithful:
+        if self.as_published:
             return sequences.zero_padding(self.attention(x, sequences.real))
         if sequences.packed or not self.masks_rows:
             return super().mix_masked(x, sequences)

@@ -5,13 +5,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tnn._checks import check_positive
-from tnn.layers.attention import split_heads
+from tnn.mixers.heads import split_heads
 from tnn.mixers.projected_attention import ProjectedAttention, draws_from
+from tnn.mixers.registry import register_mixer
 
 _OWN_POSITION = -1e5  # so much below any score that a token looks at itself only if it sees no other
 _MASKED = -1e9
 
 
+@register_mixer("reformer", channel_mixer="ffn", small_options={"chunk": 4})
 class ReformerAttention(ProjectedAttention):
     """softmax(q_i . k_j) v over the tokens j that stand near i when all are sorted by a hash; k_j = q_j / |q_j|.
 
@@ -22,7 +24,7 @@ class ReformerAttention(ProjectedAttention):
     n * chunk * hashes, and n log n to sort. R comes from torch's generator in training, new in each call; in evaluation
     it is the same each time for a length.
 
-    Queries, which are the keys too, and values are projected without a bias. `faithful`: the unused projection of keys
+    Queries, which are the keys too, and values are projected without a bias. `as_published`: the unused projection of keys
     and the unused biases exist; padding has a bucket of its own and fills chunks; and the first chunk of a round looks
     back at the last one of the round before. From Kitaev, Kaiser and Levskaya, "Reformer", 2020; this variant from Chen
     et al., "Skyformer", 2021.
@@ -41,23 +43,23 @@ class ReformerAttention(ProjectedAttention):
         *,
         causal: bool = False,
         num_heads: int = 1,
-        faithful: bool = False,
+        as_published: bool = False,
         hashes: int = 2,
         chunk: int = 64,
     ):
-        super().__init__(hidden_size, causal=causal, num_heads=num_heads, faithful=faithful)
+        super().__init__(hidden_size, causal=causal, num_heads=num_heads, as_published=as_published)
         check_positive("hashes", hashes)
         check_positive("chunk", chunk)
         self.hashes = hashes
         self.chunk = chunk
-        if not faithful:
+        if not as_published:
             del self.key_proj
             self.query_proj.register_parameter("bias", None)
             self.value_proj.register_parameter("bias", None)
         self.train()  # which freezes what is unused
 
     def unused_parameters(self) -> list[nn.Parameter]:
-        if not self.faithful:
+        if not self.as_published:
             return []
         return [self.query_proj.bias, *self.key_proj.parameters(), self.value_proj.bias]
 
@@ -110,7 +112,7 @@ class ReformerAttention(ProjectedAttention):
 
     def _with_previous(self, x: Tensor) -> Tensor:
         """(..., rounds, chunks, chunk, s) -> (..., rounds, chunks, 2 chunk, s): each chunk behind the one before it."""
-        row = x.flatten(-4, -3).unsqueeze(-4) if self.faithful else x  # one row of all rounds, or each its own
+        row = x.flatten(-4, -3).unsqueeze(-4) if self.as_published else x  # one row of all rounds, or each its own
         return torch.cat([row.roll(1, -3).reshape(x.shape), x], dim=-2)
 
     def extra_repr(self) -> str:

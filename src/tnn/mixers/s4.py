@@ -18,10 +18,12 @@ from tnn.mixers.convolution import (
     start_from,
 )
 from tnn.mixers.hippo import hippo_modes
+from tnn.mixers.registry import register_mixer
 
 FIRST_LENGTH = 512  # of the published port, which takes its kernels from a period: this, doubled until it covers n
 
 
+@register_mixer("s4", channel_mixer=None, small_options={"state_size": 8})
 class S4(ConvolutionMixer):
     """GLU(W gelu(k * x + D x)), k_l = C Ab^l Bb: the state space x' = A x + B u, y = C x of each channel, in steps.
 
@@ -30,7 +32,7 @@ class S4(ConvolutionMixer):
     `dt_max` at the start. `n_ssm` sets of A and B are shared by the channels in turn (None: each has its own).
     Bidirectional, a second C gives the kernel over later inputs. `inner_dropout` acts before W.
 
-    `faithful` is the port that the paper compares with: without a norm and a residual, and with the stored half of the
+    `as_published` is the port that the paper compares with: without a norm and a residual, and with the stored half of the
     modes in place of all.
 
     Gu, Goel and Re (2022), Efficiently Modeling Long Sequences with Structured State Spaces.
@@ -46,16 +48,16 @@ class S4(ConvolutionMixer):
         hidden_size: int,
         *,
         causal: bool = False,
-        faithful: bool = False,
+        as_published: bool = False,
         state_size: int = 64,
         n_ssm: int | None = None,
         dt_min: float = 1e-3,
         dt_max: float = 0.1,
         inner_dropout: float = 0.0,
     ):
-        super().__init__(hidden_size, causal=causal, faithful=faithful)
+        super().__init__(hidden_size, causal=causal, as_published=as_published)
         check_fraction("inner_dropout", inner_dropout)
-        self.bare = faithful
+        self.owns_residual = as_published
         self.operator = S4Operator(
             hidden_size,
             causal=causal,
@@ -63,7 +65,7 @@ class S4(ConvolutionMixer):
             n_ssm=n_ssm,
             dt_min=dt_min,
             dt_max=dt_max,
-            half_modes=faithful,
+            half_modes=as_published,
         )
         self.dropout = nn.Dropout(inner_dropout)
         self.out_proj = nn.Linear(hidden_size, 2 * hidden_size)

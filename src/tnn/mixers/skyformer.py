@@ -7,10 +7,12 @@ from tnn._checks import check_positive, check_tolerance
 from tnn.mixers.kernelized import gaussian
 from tnn.mixers.landmarks import iterative_inverse, stretches
 from tnn.mixers.projected_attention import ProjectedAttention, draws_from
+from tnn.mixers.registry import register_mixer
 
 _DRAWS = 2**31
 
 
+@register_mixer("skyformer", channel_mixer="ffn", small_options={"landmarks": 8})
 class SkyformerAttention(ProjectedAttention):
     """kernel(q, S) inverse(kernel(S, S) + r I) kernel(S, k) v, which approximates `KernelizedAttention`.
 
@@ -20,7 +22,7 @@ class SkyformerAttention(ProjectedAttention):
     `iterations` times. Time and memory grow with n * landmarks. Draws come from torch's generator in training, one for
     the whole batch; in evaluation they are the same each time.
 
-    `faithful`: landmarks are drawn from the whole sequence, some of them twice, as if padding came last; and the start
+    `as_published`: landmarks are drawn from the whole sequence, some of them twice, as if padding came last; and the start
     of the inverse depends on the whole batch. From Chen, Zeng, Ji and Yang, "Skyformer", 2021.
 
     >>> import torch
@@ -38,12 +40,12 @@ class SkyformerAttention(ProjectedAttention):
         *,
         causal: bool = False,
         num_heads: int = 1,
-        faithful: bool = False,
+        as_published: bool = False,
         landmarks: int = 128,
         regularization: float = 0.1,
         iterations: int = 6,
     ):
-        super().__init__(hidden_size, causal=causal, num_heads=num_heads, faithful=faithful)
+        super().__init__(hidden_size, causal=causal, num_heads=num_heads, as_published=as_published)
         check_positive("landmarks", landmarks)
         if landmarks % 2:
             raise ValueError(f"landmarks must be even, half of them queries and half keys; got {landmarks}")
@@ -67,7 +69,7 @@ class SkyformerAttention(ProjectedAttention):
         eye = torch.eye(sample.shape[-2], dtype=q.dtype, device=q.device)
         middle = gaussian(sample, sample).masked_fill(~(used & used.mT), 0) + self.regularization * eye
         root = middle.sum(-1, keepdim=True).rsqrt()  # (..., heads, m, 1)
-        inverse = iterative_inverse(root * middle * root.mT, self.iterations, whole_batch=self.faithful)
+        inverse = iterative_inverse(root * middle * root.mT, self.iterations, whole_batch=self.as_published)
 
         gathered = gaussian(k, sample).masked_fill(~used, 0).mT @ v  # (..., heads, m, p)
         gathered = root * (inverse.mT @ (root * gathered))
@@ -80,7 +82,7 @@ class SkyformerAttention(ProjectedAttention):
         # Integers, as 1 - 1e-9 is 1 in a smaller type. All of them are drawn, so that the draws of a sequence do not
         # depend on how long its neighbours are.
         draws = torch.randint(_DRAWS, (2, half), generator=generator, device=device).to(length.device)
-        if self.faithful:
+        if self.as_published:
             index = draws * length[..., None, None] // _DRAWS
             return index, torch.ones(2 * half, dtype=torch.bool, device=length.device)
         half = min(half, n)

@@ -8,13 +8,15 @@ from tnn._checks import check_fraction
 from tnn.layers.sequences import Sequences
 from tnn.mixers.attention import Attention
 from tnn.mixers.key_value_state import KeyValueState
+from tnn.mixers.registry import register_mixer
 
 
+@register_mixer("transformer", channel_mixer="ffn")
 class SoftmaxAttention(Attention):
     """y_i = o( sum_j softmax_j(q_i . k_j / sqrt(head_size)) v_j ) in each head; over j <= i if causal.
 
     It knows no positions: the model has to add them. `attention_dropout` acts on the softmax. The published port masks
-    padding too, so `faithful` changes nothing. Quadratic in time; the state for generation is all keys and values.
+    padding too, so `as_published` changes nothing. Quadratic in time; the state for generation is all keys and values.
 
     Vaswani et al., "Attention is all you need", 2017.
 
@@ -30,16 +32,16 @@ class SoftmaxAttention(Attention):
         *,
         causal: bool = False,
         num_heads: int = 1,
-        faithful: bool = False,
+        as_published: bool = False,
         attention_dropout: float = 0.0,
     ):
-        super().__init__(hidden_size, causal=causal, num_heads=num_heads, faithful=faithful)
+        super().__init__(hidden_size, causal=causal, num_heads=num_heads, as_published=as_published)
         check_fraction("attention_dropout", attention_dropout)
         self.attention_dropout = attention_dropout
         self.ignores_mask = False
 
     @property
-    def stateful(self) -> "SoftmaxAttention | None":
+    def state_owner(self) -> "SoftmaxAttention | None":
         return self if self.causal else None
 
     def new_state(self) -> KeyValueState:
@@ -79,3 +81,13 @@ class SoftmaxAttention(Attention):
     @property
     def _dropout(self) -> float:
         return self.attention_dropout if self.training else 0.0
+
+
+@register_mixer("attention")
+class PlainAttention(SoftmaxAttention):
+    """Softmax attention in TNN's block, with a GLU after it: the paper's ablation, and the choice for hybrid models.
+
+    It differs from SoftmaxAttention in its initial weights only, which are torch's default.
+    """
+
+    xavier = ()

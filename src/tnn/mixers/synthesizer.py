@@ -6,14 +6,16 @@ from torch import Tensor, nn
 
 from tnn._precision import compute_dtype
 from tnn.mixers.positional import PositionalMixer
+from tnn.mixers.registry import register_mixer
 
 
+@register_mixer("synthesizer-dense", channel_mixer="ffn", small_options={"max_length": 32})
 class DenseSynthesizer(PositionalMixer):
     """y = softmax(E) x, with a row of E made from each token: E = W2 relu(W1 x), (n, max_length) cut to n columns.
 
     One head and no scaling; neither values nor outputs are projected, as in the published comparison, whose parameter
     counts leave no room for it. Positions from `max_length` on come out as 0, and are not seen.
-    `faithful`: padding counts as tokens. (Tay, Bahri, Metzler, Juan, Zhao and Zheng, 2021.)
+    `as_published`: padding counts as tokens. (Tay, Bahri, Metzler, Juan, Zhao and Zheng, 2021.)
 
     >>> import torch
     >>> from tnn.mixers.synthesizer import DenseSynthesizer
@@ -21,8 +23,8 @@ class DenseSynthesizer(PositionalMixer):
     torch.Size([2, 20, 16])
     """
 
-    def __init__(self, hidden_size: int, *, causal: bool = False, faithful: bool = False, max_length: int = 512):
-        super().__init__(hidden_size, causal=causal, faithful=faithful, max_length=max_length)
+    def __init__(self, hidden_size: int, *, causal: bool = False, as_published: bool = False, max_length: int = 512):
+        super().__init__(hidden_size, causal=causal, as_published=as_published, max_length=max_length)
         self.in_proj = nn.Linear(hidden_size, hidden_size)
         self.score_proj = nn.Linear(hidden_size, max_length)
 
@@ -31,12 +33,13 @@ class DenseSynthesizer(PositionalMixer):
         return _average(v, scores, visible)
 
 
+@register_mixer("synthesizer-random", channel_mixer="ffn", small_options={"max_length": 32})
 class RandomSynthesizer(PositionalMixer):
     """y = softmax(R) x, with R (max_length, max_length) cut to (n, n): the same weights for every input, learned.
 
     One head; neither values nor outputs are projected, as in the published comparison, whose parameter counts leave no
     room for it. Positions from `max_length` on come out as 0, and are not seen. R starts from N(0, 1).
-    `faithful`: padding counts as tokens. (Tay, Bahri, Metzler, Juan, Zhao and Zheng, 2021.)
+    `as_published`: padding counts as tokens. (Tay, Bahri, Metzler, Juan, Zhao and Zheng, 2021.)
 
     >>> import torch
     >>> from tnn.mixers.synthesizer import RandomSynthesizer
@@ -44,8 +47,8 @@ class RandomSynthesizer(PositionalMixer):
     torch.Size([2, 20, 16])
     """
 
-    def __init__(self, hidden_size: int, *, causal: bool = False, faithful: bool = False, max_length: int = 512):
-        super().__init__(hidden_size, causal=causal, faithful=faithful, max_length=max_length)
+    def __init__(self, hidden_size: int, *, causal: bool = False, as_published: bool = False, max_length: int = 512):
+        super().__init__(hidden_size, causal=causal, as_published=as_published, max_length=max_length)
         self.scores = nn.Parameter(torch.empty(max_length, max_length))
         self.reset_parameters()
 

@@ -10,9 +10,10 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from tnn.layers import TNNBlock
 from tnn.layers.norm import make_norm
-from tnn.mixers.block import BaselineBlock
+from tnn.layers.sequences import Mask
+from tnn.layers.state import State
+from tnn.mixers.block import TNNBlock
 from tnn.models.cache import TNNCache
 from tnn.models.configuration import TNNBlockConfig, TNNConfig
 from tnn.models.inputs import check_ids, find_sequences, positions_in_documents
@@ -20,11 +21,15 @@ from tnn.models.positions import PositionEmbedding
 
 
 class TNNLayer(GradientCheckpointingLayer, TNNBlock):
-    """A block of the paper, as transformers checkpoints and records it."""
+    """A block as transformers checkpoints and records it."""
 
-
-class BaselineLayer(GradientCheckpointingLayer, BaselineBlock):
-    """The same of a method that TNN is compared with."""
+    def forward(
+        self, x: Tensor, mask: Mask = None, state: State | None = None, grid: tuple[int, int] | None = None
+    ) -> Tensor:
+        """x (batch, n, hidden_size); with `grid`, the rows of a (height, width) grid one after the other."""
+        if grid is None:
+            return super().forward(x, mask, state)
+        return super().forward(x.unflatten(1, grid)).flatten(1, 2)
 
 
 class TNNPreTrainedModel(PreTrainedModel):
@@ -35,7 +40,8 @@ class TNNPreTrainedModel(PreTrainedModel):
     supports_gradient_checkpointing = True
     _keep_in_fp32_modules_strict = ["operator"]  # bfloat16 cannot tell lag 1,000 from lag 1,001
     _skip_keys_device_placement = ["past_key_values"]
-    _can_record_outputs = {"hidden_states": [TNNLayer, BaselineLayer]}
+    _can_record_outputs = {"hidden_states": TNNLayer}
+    _no_split_modules = ["TNNLayer"]
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -93,11 +99,9 @@ class TNNModel(TNNPreTrainedModel):
         )
         self.embed_norm = nn.LayerNorm(config.hidden_size) if config.embedding_norm else None
         self.dropout = nn.Dropout(config.dropout if config.embedding_dropout is None else config.embedding_dropout)
-        layer = TNNLayer if config.mixer == "tnn" else BaselineLayer
-        self.layers = nn.ModuleList(layer(**config.block_options(i)) for i in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(TNNLayer(**config.block_options(i)) for i in range(config.num_hidden_layers))
         self.norm = make_norm(config.final_norm, config.hidden_size) if config.final_norm else None
         self.gradient_checkpointing = False
-        self._no_split_modules = [layer.__name__]  # FSDP wants no class that is not there
         self.post_init()
 
     @merge_with_config_defaults
@@ -131,16 +135,16 @@ class TNNModel(TNNPreTrainedModel):
         elif input_ids is not None:
             raise ValueError("give either input_ids or inputs_embeds, and not both")
         if inputs_embeds.ndim != 3 or inputs_embeds.shape[1] == 0:
-            found = tuple(inputs_embeds.shape)
-            raise ValueError(f"inputs_embeds must be (batch, n, hidden_size) with n at least 1; got shape {found}")
+            shape = tuple(inputs_embeds.shape)
+            raise ValueError(f"inputs_embeds must be (batch, n, hidden_size) with n at least 1; got shape {shape}")
         if cu_seqlens is None:
             cu_seqlens = kwargs.get("cu_seq_lens_q")  # the name that transformers' collators use
         if (seq_idx := kwargs.get("seq_idx")) is not None and position_ids is None:
             position_ids = positions_in_documents(seq_idx)
         if past_key_values is None and use_cache and self.can_cache:
             past_key_values = self.new_cache()
-        if self.gradient_checkpointing and self.training and any(layer.remembers for layer in self.layers):
-            raise ValueError(f"{self.config.mixer!r} keeps a memory, which gradient checkpointing would change twice")
+        if self.gradient_checkpointing and self.training:
+            self._check_checkpointing()
         states = self._states(past_key_values)
         seen = 0 if past_key_values is None else past_key_values.get_seq_length()
         sequences, position_ids = find_sequences(inputs_embeds, attention_mask, position_ids, cu_seqlens, seen)
@@ -164,20 +168,26 @@ class TNNModel(TNNPreTrainedModel):
             x = self.norm(x, sequences)
         return BaseModelOutputWithPast(last_hidden_state=x, past_key_values=past_key_values)
 
+    def _check_checkpointing(self) -> None:
+        for name, layer in zip(self.config.layer_mixers, self.layers, strict=True):
+            if isinstance(layer, TNNLayer) and layer.mixer.keeps_memory:
+                raise ValueError(f"mixer {name!r} keeps a memory, which gradient checkpointing would change twice")
+
     @property
     def can_cache(self) -> bool:
-        """Whether a sequence can go on from a state: in causal models, unless outputs change with the length."""
-        return self.config.is_decoder and None not in self._stateful
+        """Whether every layer has a state: in causal models, unless outputs change with the length."""
+        return self.config.is_decoder and None not in self.state_owners
 
     def new_cache(self) -> TNNCache:
         """An empty cache, for a sequence that will come in parts."""
         if not self.can_cache:
-            raise ValueError("no cache for this model: it is bidirectional, or a layer has no state to go on from")
-        return TNNCache(self._stateful)
+            raise ValueError("no cache for this model: it is bidirectional, or a layer has no state")
+        return TNNCache(self.state_owners)
 
     @property
-    def _stateful(self) -> list[Any]:
-        return [layer.stateful for layer in self.layers]
+    def state_owners(self) -> list[Any]:
+        """What has a state in each layer: a mixer or an operator; None where outputs change as tokens are added."""
+        return [layer.state_owner for layer in self.layers]
 
     @property
     def operators(self) -> list[Any]:
@@ -191,7 +201,7 @@ class TNNModel(TNNPreTrainedModel):
             raise TypeError(f"past_key_values must be a cache that this model has returned; got {type(cache).__name__}")
         if self.gradient_checkpointing and self.training:
             raise ValueError("a cache cannot be used with gradient checkpointing, which runs each layer twice")
-        return cache.states_of(self._stateful)
+        return cache.states_of(self.state_owners)
 
 
 class XavierMap(nn.Linear):

@@ -5,7 +5,7 @@ The tables say what is particular to a method; the names and the rest come from 
 
 from typing import Any
 
-from tnn.mixers import METHODS
+from tnn.mixers import list_mixers
 from tnn.models.arena import IMAGE, LISTOPS, PATHFINDER, RETRIEVAL, TEXT
 
 Fields = dict[str, Any]
@@ -37,7 +37,9 @@ _CAUSAL: Fields = {
     "vocab_size": 50_264,
 }
 _CAUSAL_ATTENTION = _CAUSAL | _sizes(6, 512, num_attention_heads=8)
-_CAUSAL_FLASH = _CAUSAL | _OWN | _sizes(10, 512, norm="scale") | _options(faithful=True)  # which has the unused tensors
+_CAUSAL_FLASH = (
+    _CAUSAL | _OWN | _sizes(10, 512, norm="scale") | _options(as_published=True)
+)  # which has the unused tensors
 _LONG_SHORT: Fields = {
     "norm_position": "post",
     "final_norm": None,
@@ -90,7 +92,7 @@ MASKED: dict[str, Fields] = {
     "performer": _MASKED_ATTENTION,
     "cosformer": _MASKED_ATTENTION,
     "transformer-ls": _MASKED_ATTENTION | _options(attention_dropout=0.1),
-    "flash": _MASKED_OWN | _sizes(24, 768) | _options(faithful=True),
+    "flash": _MASKED_OWN | _sizes(24, 768) | _options(as_published=True),
     "synthesizer-dense": _MASKED | _sizes(16, 768),
     "synthesizer-random": _MASKED | _sizes(18, 768),
     "gmlp": _MASKED_OWN | _sizes(24, 768),
@@ -328,5 +330,9 @@ TEXT_PRESETS |= _named(
 )
 TEXT_PRESETS |= _named(
     "mini-lra-{}",
-    {method: _MINI_ARENA | _MINI_ARENA_METHODS.get(method, _MINI_ARENA_ATTENTION) for method in METHODS},
+    {
+        method: _MINI_ARENA | _MINI_ARENA_METHODS.get(method, _MINI_ARENA_ATTENTION)
+        for method in list_mixers()
+        if method not in ("tnn", "gtu", "attention")
+    },
 )

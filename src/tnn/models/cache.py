@@ -1,4 +1,4 @@
-"""The cache of a causal model: one state a layer, as transformers' generate() moves it about."""
+"""The cache of a causal model: one state per layer, behind the interface that transformers' generate() uses."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from tnn.mixers.mixer import Mixer
-from tnn.streaming import new_state
+from tnn.streaming import State, new_state
 
 
 class TNNCacheLayer(CacheLayerMixin):
@@ -19,7 +18,7 @@ class TNNCacheLayer(CacheLayerMixin):
 
     def __init__(self, owner: Any):
         super().__init__()
-        self.state = owner.new_state() if isinstance(owner, Mixer) else new_state(owner)
+        self.state: State = new_state(owner)
 
     @property
     def is_croppable(self) -> bool:
@@ -89,9 +88,9 @@ class TNNCache(Cache):
     def __init__(self, owners: list[Any]):
         super().__init__(layers=[TNNCacheLayer(owner) for owner in owners])
 
-    def states_of(self, owners: list[Any]) -> list[Any]:
-        """The state of each layer, checked to be theirs. Owners are operators, or mixers of the comparison."""
+    def states_of(self, owners: list[Any]) -> list[State]:
+        """The state of each layer, checked to belong to these owners: one mixer or operator per layer."""
         states = [layer.state for layer in self.layers]
-        if len(states) != len(owners) or any(s.operator is not o for s, o in zip(states, owners, strict=True)):
+        if len(states) != len(owners) or any(s.owner is not o for s, o in zip(states, owners, strict=True)):
             raise ValueError("past_key_values belongs to another model; use a cache that this model has returned")
         return states

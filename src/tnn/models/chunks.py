@@ -183,14 +183,23 @@ def _checked_backbone(model: Any) -> TNNModel:
     if not isinstance(backbone, TNNModel):
         raise TypeError(f"model must be one of the text models; got {type(model).__name__}")
     _check_evaluation(backbone)
-    config, operators = backbone.config, backbone.operators
-    if any(operator is None for operator in operators):
-        what = f"structure {config.structure!r}" if config.mixer == "tnn" else f"mixer {config.mixer!r}"
-        raise ValueError(f"{what} cannot run in chunks: it needs the whole text")
-    if any(operator.depends_on_length for operator in operators):
-        what = 'rpe_input="normalized"' if config.mixer == "tnn" else f"mixer {config.mixer!r}"
-        raise ValueError(f"{what} cannot run in chunks: its coefficients depend on the whole length")
+    _check_layers(backbone)
     return backbone
+
+
+def _check_layers(backbone: TNNModel) -> None:
+    """A causal model carries a state per layer from chunk to chunk; a bidirectional one must know how far it reaches."""
+    parts = zip(backbone.config.layer_mixers, backbone.operators, backbone.state_owners, strict=True)
+    for name, operator, owner in parts:
+        reaches = operator is not None and not operator.depends_on_length
+        if not (owner is not None if backbone.config.is_decoder else reaches):
+            raise ValueError(f"mixer {name!r} cannot run in chunks: {_why(operator)}")
+
+
+def _why(operator: Any) -> str:
+    if operator is None or not operator.depends_on_length:
+        return "it needs the whole text"
+    return 'its coefficients depend on the whole length (with "tnn": rpe_input="normalized")'
 
 
 def _checked_causal(model: Any) -> TNNForCausalLM:

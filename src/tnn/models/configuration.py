@@ -1,22 +1,33 @@
 """Configurations in transformers' naming. The defaults are the paper's language model; presets carry the others."""
 
+from collections.abc import Iterable
+from dataclasses import fields
+from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
-import torch
-from transformers import PreTrainedConfig
+from transformers import GenerationConfig, PreTrainedConfig
+from transformers.utils import logging
 
 from tnn._checks import check_choice, check_fraction, check_positive
-from tnn.layers import TNNBlock
-from tnn.layers.attention import check_heads
-from tnn.layers.block import Block
-from tnn.layers.gated import inner_size
+from tnn._names import did_you_mean
 from tnn.layers.norm import NORMS
-from tnn.mixers import find_method
+from tnn.mixers import find_mixer
+from tnn.mixers.block import TNNBlock
+from tnn.models.migration import current_fields
+
+logger = logging.get_logger(__name__)
 
 POSITION_EMBEDDINGS = ("none", "sinusoidal", "learned")
 POOLINGS = ("mean", "first", "last")
 INITIALIZERS = ("gtu", "normal", "torch")
+# What transformers accepts of every configuration besides its fields.
+COMMON_ARGUMENTS = {
+    *("num_labels", "model_type", "torch_dtype", "name_or_path", "_name_or_path", "_commit_hash", "per_layer_config"),
+    *("output_attentions", "attn_implementation", "_attn_implementation_internal", "experts_implementation"),
+    *("_experts_implementation_internal", "auto_map", "quantization_config", "tokenizer_class"),
+}
 
 
 class TNNBlockConfig(PreTrainedConfig):
@@ -35,7 +46,6 @@ class TNNBlockConfig(PreTrainedConfig):
     decay_mode: str = "fixed"
     coefficients: str = "rpe"
     max_lags: int | None = None
-    structure: str = "gtu+glu"
     num_attention_heads: int = 1
     hidden_act: str = "silu"
     norm: str = "simple_rms"
@@ -54,17 +64,39 @@ class TNNBlockConfig(PreTrainedConfig):
     initializer_range: float = 0.02
     bandwidth_tolerance: float = 1e-6
     backend: str = "auto"
-    state_space: list[dict[str, Any]] | None = None
-    mixer: str = "tnn"
+    state_space: list[dict[str, Any] | None] | None = None
+    mixer: str | list[str] = "tnn"
     mixer_options: dict[str, Any] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
+        kwargs = current_fields({"mixer": self.mixer, "mixer_options": self.mixer_options, **kwargs})
+        self.mixer, self.mixer_options = kwargs.pop("mixer"), kwargs.pop("mixer_options")
+        self._check_names(kwargs)
+        self._check_values()
+        super().__post_init__(**kwargs)
+        import_module("tnn.models.auto")  # whoever has a configuration can ask the Auto classes for its model
+
+    @classmethod
+    @cache
+    def known_names(cls) -> frozenset[str]:
+        """All arguments that the constructor accepts."""
+        generation = GenerationConfig._get_default_generation_params()  # accepted by every configuration, not used
+        return frozenset({field.name for field in fields(cls)} | COMMON_ARGUMENTS | set(generation))
+
+    @classmethod
+    def _check_names(cls, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in cls.known_names():
+                own = sorted(field.name for field in fields(cls))
+                hint = did_you_mean(name, own, others="the fields that its documentation lists")
+                raise ValueError(f"{cls.__name__} has no argument {name!r}; {hint}")
+
+    def _check_values(self) -> None:
         check_positive("num_hidden_layers", self.num_hidden_layers)
         if self.max_position_embeddings is not None:
             check_positive("max_position_embeddings", self.max_position_embeddings)
         elif self.position_embedding == "learned":
             raise ValueError('max_position_embeddings must be given when position_embedding="learned"')
-        self._check_renamed()
         check_choice("position_embedding", self.position_embedding, POSITION_EMBEDDINGS)
         check_choice("pooling", self.pooling, POOLINGS)
         check_choice("initializer", self.initializer, INITIALIZERS)
@@ -77,82 +109,72 @@ class TNNBlockConfig(PreTrainedConfig):
             check_choice("final_norm", self.final_norm, NORMS)
         if (self.coefficients == "poles") != bool(self.state_space):
             raise ValueError('coefficients="poles" and state_space go together: make them with to_state_space()')
-        if self.mixer_options and self.mixer == "tnn":
-            raise ValueError(f"mixer_options must be empty for mixer='tnn'; got {self.mixer_options}")
-        with torch.device("meta"):
-            self.block_class(**self.block_options())  # which checks each of its options
-        super().__post_init__(**kwargs)
-        import_module("tnn.models.auto")  # whoever has a configuration can ask the Auto classes for its model
+        self._check_mixers()
 
-    def _check_renamed(self) -> None:
-        """What a block knows by another name."""
-        method = None if self.mixer == "tnn" else find_method(self.mixer)
-        has_heads = self.structure == "attention+glu" if method is None else method.heads
-        if has_heads:
-            check_heads("num_attention_heads", self.hidden_size, self.num_attention_heads)
-        if method is not None and method.feed_forward:
-            inner_size("glu_expansion", self.hidden_size, self.glu_expansion)
+    def _check_mixers(self) -> None:
+        """Every distinct mixer once; layers with the same mixer differ only in the number of their poles."""
+        mixers = self.layer_mixers
+        if len(mixers) != self.num_hidden_layers:
+            count = f"got {len(mixers)} for num_hidden_layers={self.num_hidden_layers}"
+            raise ValueError(f"mixer must have one entry per layer if it is a list; {count}")
+        if isinstance(self.mixer, list):
+            for name in self.mixer_options or {}:
+                if name not in mixers:
+                    example = f'as {{"{mixers[0]}": {{...}}}}'
+                    raise ValueError(f"mixer_options of a list of mixers has a key per mixer, {example}; got {name!r}")
+        for name, layer in {name: layer for layer, name in enumerate(mixers)}.items():
+            fields_of_config = find_mixer(name).cls.config_options(self, layer)
+            if both := sorted(set(fields_of_config) & set(self._options_of(name))):
+                raise ValueError(f"mixer_options must not have {both[0]!r}: the configuration has a field for it")
+            TNNBlock.check_options(**self.block_options(layer))
+
+    def _options_of(self, mixer: str) -> dict[str, Any]:
+        """Of `mixer_options`: what belongs to one mixer."""
+        options = self.mixer_options or {}
+        return (options.get(mixer) or {}) if isinstance(self.mixer, list) else options
+
+    @property
+    def layer_mixers(self) -> list[str]:
+        """The name of each layer's mixer."""
+        return self.mixer if isinstance(self.mixer, list) else [self.mixer] * self.num_hidden_layers
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        found = config_dict.get("model_type", cls.model_type)
-        if found != cls.model_type:
-            raise ValueError(f"the checkpoint holds a {found!r} model; {cls.__name__} describes {cls.model_type!r}")
-        return super().from_dict(config_dict, **kwargs)
+        kind = config_dict.get("model_type", cls.model_type)
+        if kind != cls.model_type:
+            raise ValueError(f"the checkpoint holds a {kind!r} model; {cls.__name__} describes {cls.model_type!r}")
+        foreign = cls._foreign_names(config_dict)
+        result = super().from_dict({key: config_dict[key] for key in config_dict if key not in foreign}, **kwargs)
+        config = result[0] if isinstance(result, tuple) else result
+        for key in foreign:
+            setattr(config, key, config_dict[key])
+        return result
 
-    @property
-    def block_class(self) -> type[Block]:
-        if self.mixer == "tnn":
-            return TNNBlock
-        from tnn.mixers.block import BaselineBlock
-
-        return BaselineBlock
+    @classmethod
+    def _foreign_names(cls, config_dict: dict[str, Any]) -> list[str]:
+        """Keys that other tools have added to a saved configuration; a key that looks like a field is an error."""
+        unknown = [key for key in current_fields(config_dict) if key not in cls.known_names()]
+        own = [field.name for field in fields(cls)]
+        cls._check_names(key for key in unknown if get_close_matches(key, own, n=1))
+        if unknown:
+            logger.warning("keys of the configuration that %s does not know: %s", cls.__name__, ", ".join(unknown))
+        return unknown
 
     def block_options(self, layer: int = 0) -> dict[str, Any]:
-        """The arguments of `block_class`. Layers differ only in a state space: in the number of their poles."""
-        if self.mixer != "tnn":
-            return self._baseline_options()
-        options: dict[str, Any] = {
+        """The arguments of the TNNBlock of one layer."""
+        mixer = self.layer_mixers[layer]
+        return {
             "hidden_size": self.hidden_size,
-            "structure": self.structure,
-            "gtu_expansion": self.gtu_expansion,
+            "mixer": mixer,
+            "causal": False,
             "glu_expansion": self.glu_expansion,
-            "num_heads": self.num_attention_heads,
             "hidden_act": self.hidden_act,
             "norm": self.norm,
             "norm_position": self.norm_position,
             "inner_norm": self.inner_norm,
             "dropout": self.dropout,
-        }
-        if self.structure == "attention+glu":
-            return options
-        return options | {
-            "coefficients": self.coefficients,
-            "max_lags": self.max_lags,
-            "num_poles": self.state_space[layer]["poles"] if self.state_space else None,
-            "decay": self.decay,
-            "decay_mode": self.decay_mode,
-            "rpe_size": self.rpe_size,
-            "rpe_num_layers": self.rpe_num_layers,
-            "rpe_input": self.rpe_input,
-            "rpe_activation": self.rpe_activation,
-            "rpe_norm": self.rpe_norm,
-            "initializer_range": self.initializer_range if self.initializer == "gtu" else None,
-            "bandwidth_tolerance": self.bandwidth_tolerance,
-            "backend": self.backend,
-        }
-
-    def _baseline_options(self) -> dict[str, Any]:
-        return {
-            "hidden_size": self.hidden_size,
-            "mixer": self.mixer,
-            "num_heads": self.num_attention_heads,
-            "ffn_expansion": self.glu_expansion,
-            "hidden_act": self.hidden_act,
-            "norm": self.norm,
-            "norm_position": self.norm_position,
-            "dropout": self.dropout,
-            **(self.mixer_options or {}),
+            **find_mixer(mixer).cls.config_options(self, layer),
+            **self._options_of(mixer),
         }
 
 
@@ -166,7 +188,6 @@ class TNNConfig(TNNBlockConfig):
     - `rpe_size`, `rpe_num_layers`, `rpe_input` ("integer", "normalized", "sincos"), `rpe_activation`, `rpe_norm`
       ("simple_rms", "last_layer"): the network that makes the coefficients. `coefficients="free"` learns `max_lags` of
       them instead; with "rpe", `max_lags` zeroes all lags from there on.
-    - `structure`: "gtu+glu", "gtu", or "attention+glu" (with `num_attention_heads`).
     - `norm` of a block ("simple_rms", "layer", "rms", "batch"), at `norm_position` "pre" or "post"; `inner_norm` puts
       another norm and skip around the GTU; `final_norm` (None: without) follows the last block, and `embedding_norm`
       puts a LayerNorm after the embedding.
@@ -176,14 +197,18 @@ class TNNConfig(TNNBlockConfig):
     - `pooling` ("mean" over the real tokens, "first", "last"), `classifier_act` (a hidden layer with this activation in
       the classifier, of `classifier_size` or `hidden_size` features; None: one linear map), `classifier_dropout`: for
       the classification heads.
-    - `mixer`: "tnn", or a method that TNN is compared with (`tnn.mixers.METHODS`) in its place, with its own
-      `mixer_options`, `num_attention_heads`, and a feed-forward layer of `glu_expansion * hidden_size`. See
-      docs/mixers.md.
+    - `mixer`: what mixes the tokens, by name (`tnn.mixers.list_mixers()`); or a list with one name per layer, for a
+      hybrid model. "tnn" is the paper's; "gtu" (without the GLU) and "attention" (in place of the GTU) are its
+      ablations. `mixer_options` are the options of the mixer that have no field here; for a list of mixers, a
+      dictionary of them per mixer. Attention has `num_attention_heads`; a mixer that was published with a
+      feed-forward layer has one of `glu_expansion * hidden_size` channels. See docs/mixers.md.
+    - `use_cache`: whether `forward` returns a cache if it is not told; None: no. `generate` always uses one.
     - `embedding_size`, where it is not `hidden_size`; `lm_head_bias`: a bias in the output of a causal model.
     - `initializer`: "gtu" (projections of the GTU from N(0, `initializer_range`), the rest torch's default), "normal"
       (every dense layer and embedding so, biases 0), "torch" (torch's default, embeddings from N(0,
       `initializer_range`)). With `scale_embedding`, "gtu" and "torch" draw embeddings from N(0, hidden_size**-0.5).
-    - `state_space`: what `TNNForCausalLM.to_state_space` found, one entry a layer; with `coefficients="poles"`.
+    - `state_space`: what `TNNForCausalLM.to_state_space` reports, one entry per layer (None: not converted); with
+      `coefficients="poles"`.
     - `bandwidth_tolerance`, `backend`: how the Toeplitz product is computed, see `tnn.layers.ToeplitzOperator`.
 
     >>> from tnn import TNNConfig, TNNForCausalLM
@@ -199,6 +224,7 @@ class TNNConfig(TNNBlockConfig):
     scale_embedding: bool = True
     embedding_norm: bool = False
     tie_word_embeddings: bool = True
+    use_cache: bool | None = None
     lm_head_bias: bool = False
     pad_token_id: int | None = 1
     bos_token_id: int | None = 0
@@ -259,16 +285,7 @@ class TNNImageConfig(TNNBlockConfig):
             raise ValueError(f"dims must be 1 (a sequence) or 2 (a grid); got {self.dims}")
         if self.pool_norm is not None:
             check_choice("pool_norm", self.pool_norm, NORMS)
+        for name in set(self.layer_mixers if self.dims == 2 else ()):
+            if isinstance(name, str) and not find_mixer(name).cls.takes_grids:
+                raise ValueError(f"mixer {name!r} needs dims=1: it reads a sequence")
         super().__post_init__(**kwargs)
-
-    def block_options(self, layer: int = 0) -> dict[str, Any]:
-        options = super().block_options(layer)
-        if self.mixer != "tnn":
-            if self.dims == 2:
-                raise ValueError(f"mixer {self.mixer!r} needs dims=1: it reads a sequence")
-            return options
-        if self.structure == "attention+glu":
-            if self.dims == 2:
-                raise ValueError('structure "attention+glu" needs dims=1: its attention reads a sequence')
-            return options
-        return options | {"dims": self.dims} | ({"form": self.form} if self.dims == 2 else {})

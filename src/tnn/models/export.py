@@ -160,10 +160,13 @@ def _check_exportable(model: TNNForCausalLM) -> None:
         raise TypeError(f"model must be a TNNForCausalLM; got {type(model).__name__}")
     config = model.config
     if config.coefficients != "poles":
-        raise ValueError("model is no state space: convert it with to_state_space() first")
+        raise ValueError("model is not a state space: convert it with to_state_space() first")
+    for mixer, report in zip(config.layer_mixers, config.state_space or (), strict=True):
+        if report is None:
+            raise ValueError(f"every layer must be a state space to export a step; mixer {mixer!r} is not")
     if config.position_embedding != "none":
-        found = config.position_embedding
-        raise ValueError(f"position_embedding must be 'none', as a step does not know its position; got {found!r}")
+        got = config.position_embedding
+        raise ValueError(f"position_embedding must be 'none', as a step does not know its position; got {got!r}")
     if config.max_lags is not None:
         raise ValueError(f"a step does not count tokens, and this state space is wrong after {config.max_lags} of them")
 

@@ -9,18 +9,10 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from tnn.layers.norm import make_norm
-from tnn.models.backbone import BaselineLayer, TNNLayer, TNNPreTrainedModel
+from tnn.models.backbone import TNNLayer, TNNPreTrainedModel
 from tnn.models.classification import Classifier, classification_loss, pool
 from tnn.models.configuration import TNNImageConfig
 from tnn.models.positions import PositionEmbedding
-
-
-class TNNGridLayer(TNNLayer):
-    """A block on a grid, whose rows come one after the other."""
-
-    def forward(self, x: Tensor, height: int, width: int) -> Tensor:  # type: ignore[override]
-        """x (batch, height * width, d)."""
-        return super().forward(x.unflatten(1, (height, width))).flatten(1, 2)
 
 
 class TNNImagePreTrainedModel(TNNPreTrainedModel):
@@ -30,7 +22,7 @@ class TNNImagePreTrainedModel(TNNPreTrainedModel):
 
 
 class TNNImageModel(TNNImagePreTrainedModel):
-    """Pixels to one vector a patch, row by row.
+    """Pixels to one vector per patch, row by row.
 
     >>> import torch
     >>> from tnn import TNNImageConfig, TNNImageModel
@@ -46,10 +38,8 @@ class TNNImageModel(TNNImagePreTrainedModel):
             config.position_embedding, config.hidden_size, config.max_position_embeddings
         )
         self.dropout = nn.Dropout(config.dropout if config.embedding_dropout is None else config.embedding_dropout)
-        layer = BaselineLayer if config.mixer != "tnn" else TNNLayer if config.dims == 1 else TNNGridLayer
-        self.layers = nn.ModuleList(layer(**config.block_options(i)) for i in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(TNNLayer(**config.block_options(i)) for i in range(config.num_hidden_layers))
         self.norm = make_norm(config.final_norm, config.hidden_size) if config.final_norm else None
-        self._no_split_modules = [layer.__name__]
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -65,9 +55,9 @@ class TNNImageModel(TNNImagePreTrainedModel):
         patches = self._patches(pixel_values)  # (batch, h, w, pixels of a patch)
         x = self.patch_proj(patches.to(self.patch_proj.weight.dtype))
         x = self.dropout(self.positions(x.flatten(1, 2)))  # (batch, h * w, d): positions run along the rows
-        grid = patches.shape[1:3] if self.config.dims == 2 else ()
+        grid = (patches.shape[1], patches.shape[2]) if self.config.dims == 2 else None
         for layer in self.layers:
-            x = layer(x, *grid)
+            x = layer(x, grid=grid)
         if self.norm is not None:
             x = self.norm(x)
         return BaseModelOutput(last_hidden_state=x)
@@ -87,7 +77,7 @@ class TNNImageModel(TNNImagePreTrainedModel):
 
 
 class TNNForImageClassification(TNNImagePreTrainedModel):
-    """One label an image.
+    """One label per image.
 
     >>> import torch
     >>> from tnn import TNNForImageClassification, TNNImageConfig

@@ -3,9 +3,9 @@
 Those of the methods that TNN is compared with are in baseline_presets.py.
 """
 
-from difflib import get_close_matches
 from typing import Any
 
+from tnn._names import did_you_mean
 from tnn.models import baseline_presets
 from tnn.models.arena import IMAGE, LISTOPS, PATHFINDER, RETRIEVAL, TEXT
 from tnn.models.configuration import TNNBlockConfig, TNNConfig, TNNImageConfig
@@ -96,7 +96,6 @@ def load_preset(name: str, **changes: Any) -> TNNBlockConfig:
         return TNNConfig(**(_TEXTS[name] | changes))
     if name in _IMAGES:
         return TNNImageConfig(**(_IMAGES[name] | changes))
-    close = get_close_matches(name, list_presets(), n=1)
     own = ", ".join([*_TEXT_PRESETS, *_IMAGE_PRESETS])
-    hint = f"; did you mean {close[0]!r}?" if close else f"; there are {own}, and more in tnn.list_presets()"
-    raise ValueError(f"no preset {name!r}{hint}")
+    hint = did_you_mean(name, list_presets(), others=f"{own}, and more in tnn.list_presets()")
+    raise ValueError(f"no preset {name!r}; {hint}")

@@ -33,36 +33,36 @@ def convert(model: Any, tolerance: float, max_states: int, method: str, length: 
         if length is None:
             raise ValueError('method="dft" needs a length: how many tokens the state space is for')
         check_positive("length", length)
-        found = [realize_by_dft(_kernel(i, operator, length)) for i, operator in enumerate(operators)]
+        realizations = {i: realize_by_dft(_kernel(i, operator, length)) for i, operator in operators.items()}
         rate = 1.0
     else:
-        rate = max(operator.decay.slowest_rate() for operator in operators)
+        rate = max(operator.decay.slowest_rate() for operator in operators.values())
         if rate >= 1:
             raise ValueError("kernels without decay do not compress into few poles: decay must be below 1")
-        found = [_realize(i, operator, rate, tolerance, max_states) for i, operator in enumerate(operators)]
+        realizations = {i: _realize(i, op, rate, tolerance, max_states) for i, op in operators.items()}
 
-    reports = [LayerReport(i, r.states, r.residual, float((r.error + r.rounding).max())) for i, r in enumerate(found)]
-    config = _converted_config(model.config, found, reports, rate, length if method == "dft" else None)
+    config = _converted_config(model.config, realizations, rate, length if method == "dft" else None)
     converted = type(model)(config).to(device=model.device, dtype=model.dtype)
-    kept = {name: value for name, value in model.state_dict().items() if ".operator." not in name}
+    new = tuple(f"model.layers.{i}." for i in operators)
+    kept = {k: v for k, v in model.state_dict().items() if not (k.startswith(new) and ".operator." in k)}
     missing, unexpected = converted.load_state_dict(kept, strict=False)
     assert not unexpected
     assert all(".operator.poles." in name for name in missing)
     converted.generation_config = copy.deepcopy(model.generation_config)
-    for layer, realization in zip(converted.model.layers, found, strict=True):
-        layer.operator.poles.float().load_state_dict(realization.kernel.state_dict())
+    for i, realization in realizations.items():
+        converted.model.layers[i].operator.poles.float().load_state_dict(realization.kernel.state_dict())
     return converted.eval()
 
 
-def _convertible_operators(model: Any) -> list[ToeplitzOperator]:
-    operators = model.model.operators
-    if model.config.mixer != "tnn":
-        raise ValueError(f"mixer {model.config.mixer!r} has no conversion to a state space: only TNN's operators have")
-    if any(operator is None for operator in operators):
-        raise ValueError(f"structure {model.config.structure!r} has no Toeplitz operator to convert")
-    if any(operator.depends_on_length for operator in operators):
+def _convertible_operators(model: Any) -> dict[int, ToeplitzOperator]:
+    """The Toeplitz operators of the layers that have one; the other layers of a hybrid stay as they are."""
+    operators = {i: o for i, o in enumerate(model.model.operators) if isinstance(o, ToeplitzOperator)}
+    if not operators:
+        names = ", ".join(repr(name) for name in dict.fromkeys(model.config.layer_mixers))
+        raise ValueError(f"mixer {names} has no conversion to a state space: only TNN's operators have")
+    if any(operator.depends_on_length for operator in operators.values()):
         raise ValueError('rpe_input="normalized" gives other coefficients at each length: there is no state space')
-    if any(operator.poles is not None for operator in operators):
+    if any(operator.poles is not None for operator in operators.values()):
         raise ValueError("the model is a state space already")
     return operators
 
@@ -90,13 +90,14 @@ def _kernel(layer: int, operator: ToeplitzOperator, lags: int) -> Tensor:
 
 
 def _converted_config(
-    config: TNNConfig, found: list[Realization], reports: list[LayerReport], rate: float, length: int | None
+    config: TNNConfig, realizations: dict[int, Realization], rate: float, length: int | None
 ) -> TNNConfig:
     converted = copy.deepcopy(config)
     converted.coefficients = "poles"
     converted.decay, converted.decay_mode = (rate, "fixed") if rate < 1 else (1.0, "none")
     converted.max_lags = length
-    converted.state_space = [
-        {"poles": len(r.kernel.poles), **report._asdict()} for r, report in zip(found, reports, strict=True)
-    ]
+    converted.state_space = [None] * config.num_hidden_layers
+    for i, r in realizations.items():
+        report = LayerReport(i, r.states, r.residual, float((r.error + r.rounding).max()))
+        converted.state_space[i] = {"poles": len(r.kernel.poles), **report._asdict()}
     return converted

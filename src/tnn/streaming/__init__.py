@@ -1,15 +1,26 @@
 """State carried along a sequence: the exact history of an operator, and a state space of constant size."""
 
-from tnn.layers import ToeplitzOperator
-from tnn.streaming.history import CausalOperator, History
+from typing import Any
+
+from tnn.layers.state import State
+from tnn.streaming.history import History
 from tnn.streaming.realization import Realization, realize, realize_by_dft
 from tnn.streaming.recurrence import Recurrence
 
-__all__ = ["History", "Realization", "Recurrence", "new_state", "realize", "realize_by_dft"]
+__all__ = ["History", "Realization", "Recurrence", "State", "new_state", "realize", "realize_by_dft"]
 
 
-def new_state(operator: CausalOperator) -> History | Recurrence:
-    """An empty state of a causal operator: of constant size if its coefficients allow it, exact in any case."""
-    if isinstance(operator, ToeplitzOperator) and operator.poles is not None:
-        return Recurrence(operator)
-    return History(operator)
+def new_state(owner: Any) -> State:
+    """An empty state of a mixer or of a causal operator.
+
+    A mixer makes its own. The state of an operator is exact; its size is constant if the coefficients allow it.
+
+    >>> from tnn.layers import ToeplitzOperator
+    >>> from tnn.streaming import State, new_state
+    >>> state = new_state(ToeplitzOperator(channels=4, causal=True))
+    >>> isinstance(state, State), state.seen
+    (True, 0)
+    """
+    if hasattr(owner, "new_state"):
+        return owner.new_state()
+    return History(owner) if getattr(owner, "poles", None) is None else Recurrence(owner)

@@ -60,7 +60,7 @@ class History:
             raise ValueError(
                 'a state needs coefficients that stay: with rpe_input="normalized" they change with the length'
             )
-        self.operator = operator
+        self.owner = operator
         self.reset()
 
     def reset(self) -> None:
@@ -80,7 +80,7 @@ class History:
 
     def __call__(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (batch, n, d), the next n inputs; padding among them is left out. -> (batch, n, d)."""
-        x, sequences = next_part(x, mask, self.operator.channels, self.batch_size)
+        x, sequences = next_part(x, mask, self.owner.channels, self.batch_size)
         if self._past is None:
             self._past = x.new_zeros(x.shape[0], 0, x.shape[2], dtype=compute_dtype(x))
         wide = x.to(self._past.dtype)
@@ -132,7 +132,7 @@ class History:
     def _contribution(self) -> Tensor:
         """(batch, BLOCK, d): what the history adds to the next BLOCK outputs."""
         assert self._past is not None
-        reach = self.operator.reach
+        reach = self.owner.reach
         visible = self._past if reach is None else self._past[:, max(0, self._past.shape[1] - (reach - 1)) :]
         rest = visible.new_zeros(visible.shape[0], BLOCK, visible.shape[2])
         if visible.shape[1] == 0:
@@ -140,14 +140,14 @@ class History:
         return self._product(torch.cat([visible, rest], 1))[:, -BLOCK:]
 
     def _product(self, line: Tensor) -> Tensor:
-        return toeplitz_matmul(line, self._lags(line.shape[1]), causal=True, backend=self.operator.backend)
+        return toeplitz_matmul(line, self._lags(line.shape[1]), causal=True, backend=self.owner.backend)
 
     def _lags(self, count: int) -> Tensor:
         """(<= count, d): the first coefficients; computed ahead, twice as many each time, if the reach has no end."""
         if torch.is_grad_enabled():
-            return self.operator.kernel(count)
-        if self._kernel is None or (len(self._kernel) < count and self.operator.reach is None):
-            self._kernel = self.operator.kernel(self.operator.reach or 2 ** (count - 1).bit_length())
+            return self.owner.kernel(count)
+        if self._kernel is None or (len(self._kernel) < count and self.owner.reach is None):
+            self._kernel = self.owner.kernel(self.owner.reach or 2 ** (count - 1).bit_length())
         return self._kernel[:count]
 
     def _countdown(self) -> Tensor:
@@ -173,7 +173,7 @@ class History:
         would keep them from being used again, and the process would grow.
         """
         assert self._past is not None
-        reach = self.operator.reach
+        reach = self.owner.reach
         if reach is None:
             self._past = line
             return
@@ -196,7 +196,7 @@ class History:
             raise ValueError(f"cannot take back {count} tokens: there was padding among them or before")
         self._close_block()
         assert self._past is not None
-        reach = self.operator.reach
+        reach = self.owner.reach
         needed = self.seen - count if reach is None else min(self.seen - count, reach - 1)
         if self._past.shape[1] - count < needed:
             raise ValueError(f"cannot take back {count} tokens: the state keeps {SPARE} beyond its reach")

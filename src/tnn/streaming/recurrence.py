@@ -60,7 +60,7 @@ class Recurrence:
     def __init__(self, operator: ToeplitzOperator):
         if operator.poles is None:
             raise ValueError("a recurrence needs an operator with poles; make one with to_state_space()")
-        self.operator = operator
+        self.owner = operator
         self.kernel = operator.poles
         self.reset()
 
@@ -82,8 +82,8 @@ class Recurrence:
 
     def __call__(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (batch, n, d), the next n inputs; padding among them is left out. -> (batch, n, d)."""
-        x, sequences = next_part(x, mask, self.operator.channels, self.batch_size)
-        limit = self.operator.max_lags
+        x, sequences = next_part(x, mask, self.owner.channels, self.batch_size)
+        limit = self.owner.max_lags
         if limit is not None and self.seen + x.shape[1] > limit:
             raise ValueError(f"this state space is exact for {limit} tokens and wrong after them; got more")
         if self._state is None or self._recent is None:
@@ -123,8 +123,8 @@ class Recurrence:
         assert self._recent is not None
         n = x.shape[1]
         line = torch.cat([self._recent[:, 1:], x], 1)  # what the state has not seen: (batch, m - 1 + n, d)
-        kernel = self.operator.kernel(line.shape[1])
-        y = toeplitz_matmul(line, kernel, causal=True, backend=self.operator.backend)[:, -n:]
+        kernel = self.owner.kernel(line.shape[1])
+        y = toeplitz_matmul(line, kernel, causal=True, backend=self.owner.backend)[:, -n:]
         powers = self.kernel.powers(n + 1)  # (n + 1, 2 * poles), in float64
         real, imaginary = powers[n, :, None].chunk(2)
         state, weight = self._state.double().chunk(2, 1), self.kernel.weights.double()

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from tnn._checks import check_sequence
-from tnn.layers.sequences import Mask, Sequences, enter
+from tnn.layers.sequences import Mask, Sequences, resolve_mask
 
 
 def next_part(x: Tensor, mask: Mask, channels: int, batch_size: int | None) -> tuple[Tensor, Sequences | None]:
@@ -13,7 +13,7 @@ def next_part(x: Tensor, mask: Mask, channels: int, batch_size: int | None) -> t
         raise ValueError(f"x must have shape (batch, length, channels); got {tuple(x.shape)}")
     if batch_size not in (None, x.shape[0]):
         raise ValueError(f"the state holds {batch_size} sequences; got inputs for {x.shape[0]}")
-    x, sequences = enter(x, mask)
+    x, sequences = resolve_mask(x, mask)
     if sequences is not None and sequences.packed:
-        raise ValueError("a state holds one sequence a row; got packed documents: give each a row of its own")
+        raise ValueError("a state holds one sequence per row; got packed documents: give each its own row")
     return x, sequences
