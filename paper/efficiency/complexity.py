@@ -86,7 +86,7 @@ def make_layer(row: str, channels: int, length: int) -> nn.Module:
         return Recurrence(channels)
     if name == "tnn":
         return GatedToeplitzUnit(channels, **options)
-    table = {"max_length": length} if name == "gmlp" else {}
+    table: dict[str, Any] = {"max_length": length} if name == "gmlp" else {}
     return find_mixer(name).cls(channels, **options, **table)
 
 

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 
 from tnn.layers import GatedLinearUnit, GatedToeplitzUnit, SimpleRMSNorm, TNNBlock, count_parameters
-from tnn.layers.attention import SelfAttention
 from tnn.layers.norm import make_norm
+from tnn.mixers.softmax import PlainAttention
 
-STRUCTURES = ("gtu+glu", "gtu", "attention+glu")
+MIXERS = ("tnn", "gtu", "attention")
 NORMS = ("simple_rms", "layer", "rms", "batch")
 
 
@@ -37,19 +37,19 @@ def test_gtu_and_glu_are_the_formulas():
 
 
 @pytest.mark.parametrize("position", ["pre", "post"])
-@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize("norm", NORMS)
-def test_block_is_two_residuals(position, structure, norm):
-    block = TNNBlock(8, structure=structure, norm_position=position, norm=norm).eval()
+def test_block_is_two_residuals(position, mixer, norm):
+    block = TNNBlock(8, mixer=mixer, norm_position=position, norm=norm).eval()
     x = torch.randn(2, 9, 8)
     expected = x
-    for mixer, normalise in ((block.token_mixer, block.token_norm), (block.channel_mixer, block.channel_norm)):
-        if mixer is None:
+    for mix, normalise in ((block.token_mixer, block.token_norm), (block.channel_mixer, block.channel_norm)):
+        if mix is None:
             continue
         pre = position == "pre"
-        expected = expected + mixer(normalise(expected)) if pre else normalise(expected + mixer(expected))
+        expected = expected + mix(normalise(expected)) if pre else normalise(expected + mix(expected))
     assert torch.allclose(block(x), expected, atol=1e-6)
-    assert (block.channel_mixer is None) == (structure == "gtu")
+    assert (block.channel_mixer is None) == (mixer == "gtu")
 
 
 def test_parameter_counts_of_the_paper():
@@ -59,7 +59,7 @@ def test_parameter_counts_of_the_paper():
     for size, count in ((192, 505_632), (384, 1_891_104)):
         image = TNNBlock(size, dims=2, rpe_size=48, rpe_num_layers=1)
         assert count_parameters(image) == (count, 6 * size)
-    arena = {"gtu_expansion": 1, "glu_expansion": 1.5, "norm": "batch"}
+    arena = {"expansion": 1, "glu_expansion": 1.5, "norm": "batch"}
     rpe = {"rpe_size": 16, "rpe_num_layers": 2, "rpe_norm": "last_layer"}
     inner_norm = 128  # a LayerNorm inside the GTU that the published model had as well
     assert 2 * (count_parameters(TNNBlock(64, **arena, **rpe)).trained + inner_norm) + 128 == 66_624
@@ -80,11 +80,11 @@ def test_initialisation():
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("position", ["pre", "post"])
-@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("causal", [True, False])
-def test_padded_rows_equal_the_rows_alone(structure, norm, position, causal, training):
-    block = TNNBlock(8, structure=structure, norm=norm, norm_position=position, causal=causal).train(training)
+def test_padded_rows_equal_the_rows_alone(mixer, norm, position, causal, training):
+    block = TNNBlock(8, mixer=mixer, norm=norm, norm_position=position, causal=causal).train(training)
     mask = torch.ones(4, 12, dtype=torch.bool)
     mask[0, :5] = mask[1, 7:] = mask[2, 4:8] = False
     x = torch.randn(4, 12, 8)
@@ -121,28 +121,28 @@ def test_batch_norm_learns_nothing_from_padding_alone():
     torch.testing.assert_close(norm.state_dict(), before, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_causal_block_has_no_gradient_from_later_input(structure):
-    options = {} if structure == "attention+glu" else {"backend": "dense"}
-    block = TNNBlock(8, structure=structure, causal=True, **options)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_causal_block_has_no_gradient_from_later_input(mixer):
+    options = {} if mixer == "attention" else {"backend": "dense"}
+    block = TNNBlock(8, mixer=mixer, causal=True, **options)
     x = torch.randn(1, 20, 8, requires_grad=True)
     (gradient,) = torch.autograd.grad(block(x)[:, 8].square().sum(), x)
     assert (gradient[:, 9:] == 0).all()
     assert (gradient[:, :9].abs().sum(-1) > 0).all()
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_bidirectional_block_sees_everything(structure):
-    block = TNNBlock(8, structure=structure)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_bidirectional_block_sees_everything(mixer):
+    block = TNNBlock(8, mixer=mixer)
     x = torch.randn(1, 20, 8, requires_grad=True)
     (gradient,) = torch.autograd.grad(block(x)[:, 8].square().sum(), x)
     assert (gradient.abs().sum(-1) > 0).all()
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize("norm", NORMS)
-def test_length_one(structure, norm):
-    block = TNNBlock(8, structure=structure, norm=norm, causal=True)
+def test_length_one(mixer, norm):
+    block = TNNBlock(8, mixer=mixer, norm=norm, causal=True)
     y = block(torch.randn(2, 1, 8), torch.ones(2, 1))
     assert y.shape == (2, 1, 8)
     y.sum().backward()
@@ -150,7 +150,7 @@ def test_length_one(structure, norm):
 
 @pytest.mark.parametrize("num_heads", [1, 2, 4])
 def test_attention_is_softmax_attention(num_heads):
-    layer = SelfAttention(8, num_heads, causal=True)
+    layer = PlainAttention(8, num_heads=num_heads, causal=True)
     x = torch.randn(2, 7, 8)
     q, k, v = (p(x).view(2, 7, num_heads, -1) for p in (layer.query_proj, layer.key_proj, layer.value_proj))
     scores = torch.einsum("bihc,bjhc->bhij", q, k) / math.sqrt(8 / num_heads)
@@ -167,19 +167,19 @@ def test_dropout_acts_on_the_branches():
 
 
 @pytest.mark.parametrize(
-    ("options", "stateful"),
+    ("options", "owner"),
     [
-        ({"causal": True}, True),
-        ({"causal": True, "inner_norm": "layer"}, True),
-        ({"causal": True, "rpe_input": "normalized"}, False),
-        ({"causal": True, "structure": "attention+glu"}, False),
-        ({"causal": False}, False),
-        ({"dims": 2}, False),
+        ({"causal": True}, "operator"),
+        ({"causal": True, "inner_norm": "layer"}, "operator"),
+        ({"causal": True, "rpe_input": "normalized"}, None),
+        ({"causal": True, "mixer": "attention"}, "mixer"),
+        ({"causal": False}, None),
+        ({"dims": 2}, None),
     ],
 )
-def test_a_state_where_outputs_are_final(options, stateful):
+def test_a_state_where_outputs_are_final(options, owner):
     block = TNNBlock(8, **options)
-    assert block.stateful is (block.operator if stateful else None)
+    assert block.state_owner is {"operator": block.operator, "mixer": block.mixer, None: None}[owner]
 
 
 def test_grid_block():
@@ -190,9 +190,9 @@ def test_grid_block():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_runs_in_other_dtypes(structure, dtype):
-    block = TNNBlock(8, structure=structure, causal=True).to(dtype)
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_runs_in_other_dtypes(mixer, dtype):
+    block = TNNBlock(8, mixer=mixer, causal=True).to(dtype)
     assert block(torch.randn(2, 9, 8, dtype=dtype)).dtype == dtype
 
 
@@ -207,19 +207,19 @@ def test_autocast():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"structure": "glu"}, ValueError, r"structure must be one of 'gtu\+glu', 'gtu', 'attention\+glu'; got 'glu'"),
+        ({"mixer": "gtuu"}, ValueError, "no mixer 'gtuu'; did you mean 'gtu'?"),
         ({"norm": "group"}, ValueError, "norm must be one of .* got 'group'"),
         ({"norm_position": "mid"}, ValueError, "norm_position must be one of 'pre', 'post'; got 'mid'"),
         ({"dropout": 1.5}, ValueError, r"dropout must be in \[0, 1\]; got 1.5"),
         ({"hidden_act": "swoosh"}, ValueError, "hidden_act must be one of .* got 'swoosh'"),
-        ({"gtu_expansion": 0.3}, ValueError, "gtu_expansion must make 8 .* a whole number.* got 0.3"),
+        ({"expansion": 0.3}, ValueError, "expansion must make 8 .* a whole number.* got 0.3"),
         ({"glu_expansion": 0}, ValueError, "glu_expansion must make 8 .* a whole number.* got 0"),
-        ({"gtu_expansion": math.inf}, ValueError, "gtu_expansion must make 8 .* a whole number.* got inf"),
-        ({"gtu_expansion": "3"}, TypeError, "gtu_expansion must be a number; got '3'"),
+        ({"expansion": math.inf}, ValueError, "expansion must make 8 .* a whole number.* got inf"),
+        ({"expansion": "3"}, TypeError, "expansion must be a number; got '3'"),
         ({"dims": "1"}, ValueError, "dims must be 1 .* got '1'"),
         ({"dims": 3}, ValueError, "dims must be 1 .* or 2 .*; got 3"),
-        ({"structure": "attention+glu", "num_heads": 3}, ValueError, "num_heads must divide hidden_size 8; got 3"),
-        ({"rpe_sise": 3}, TypeError, "rpe_sise"),
+        ({"mixer": "attention", "num_heads": 3}, ValueError, "num_heads must divide hidden_size 8; got 3"),
+        ({"rpe_sise": 3}, ValueError, "mixer 'tnn' has no option 'rpe_sise'; did you mean 'rpe_size'?"),
     ],
 )
 def test_bad_options_are_named(options, error, message):
@@ -229,7 +229,7 @@ def test_bad_options_are_named(options, error, message):
 
 def test_wrong_width_is_named():
     blocks = [TNNBlock(8, norm=norm) for norm in NORMS]
-    for layer in (GatedToeplitzUnit(8), GatedLinearUnit(8), SelfAttention(8), *blocks):
+    for layer in (GatedToeplitzUnit(8), GatedLinearUnit(8), PlainAttention(8), *blocks):
         with pytest.raises(TypeError, match=r"x must be float64, .* got torch.int64"):
             layer(torch.ones(2, 5, 8, dtype=torch.int64))
         with pytest.raises(TypeError, match=r"x must be a torch.Tensor; got list"):

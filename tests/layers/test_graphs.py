@@ -15,14 +15,14 @@ VARIANTS = {
     "learned": {"decay_mode": "learned"},
     "free": {"coefficients": "free", "max_lags": 6},
     "normalized": {"rpe_input": "normalized"},
-    "attention": {"structure": "attention+glu"},
+    "attention": {"mixer": "attention"},
 }
 variants = pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS.keys())
 SMALL = {"rpe_size": 8, "rpe_num_layers": 1}
 
 
 def make_block(options):
-    return TNNBlock(8, **options, **({} if "structure" in options else SMALL))
+    return TNNBlock(8, **options, **({} if "mixer" in options else SMALL))
 
 
 @variants

@@ -1,6 +1,8 @@
-"""One contract for all token mixers: those that TNN is compared with, and TNN itself, in the same small models."""
+"""One contract for all token mixers, TNN's and a user's own among them, in the same small models."""
 
 import logging
+import runpy
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,42 +15,24 @@ from tnn import (
     TNNForSequenceClassification,
     TNNImageConfig,
 )
+from tnn.layers import TNNBlock
 from tnn.layers.sequences import Sequences
-from tnn.mixers import METHODS, Method
-from tnn.mixers.block import BaselineBlock
-from tnn.mixers.mixer import Mixer
+from tnn.mixers import Mixer, find_mixer, list_mixers, register_mixer, unregister_mixer
 
 VOCABULARY, LIMIT = 24, 32  # positions that have a place in a table
-# So small that a short sequence has several chunks, blocks, windows, and more tokens than landmarks.
-OPTIONS = {
-    "transformer-ls": {"window": 4, "chunk": 4, "memory": 8, "landmarks": 4},
-    "performer": {"features": 16},
-    "flash": {"key_size": 8, "chunk": 4, "max_length": LIMIT},
-    "flash-quad": {"key_size": 8, "max_length": LIMIT},
-    "gmlp": {"max_length": LIMIT},
-    "synthesizer-dense": {"max_length": LIMIT},
-    "synthesizer-random": {"max_length": LIMIT},
-    "gfnet": {"max_length": LIMIT},
-    "afno": {"blocks": 4},
-    "s4": {"state_size": 8},
-    "dss": {"state_size": 8},
-    "gss": {"state_channels": 8, "state_size": 16},
-    "skyformer": {"landmarks": 8},
-    "nystromformer": {"landmarks": 4},
-    "linformer": {"projected": 4, "max_length": LIMIT},
-    "informer": {"factor": 4},
-    "reformer": {"chunk": 4},
-    "bigbird": {"block": 2, "random_blocks": 1},
-}
-CAUSAL = ["tnn", *(name for name, method in METHODS.items() if method.causal)]
-BOTH = [(name, True) for name in CAUSAL] + [(name, False) for name in ("tnn", *METHODS)]
-# What they are known for.
+OWN = "moving-average"  # a mixer that is not part of the package
+MovingAverage = runpy.run_path(str(Path(__file__).parent / "moving_average.py"))["MovingAverage"]
+MIXERS = [*list_mixers(), OWN]
+CAUSAL = [name for name in MIXERS if name == OWN or find_mixer(name).cls.has_causal_form]
+BOTH = [(name, True) for name in CAUSAL] + [(name, False) for name in MIXERS]
+TOEPLITZ = {"tnn", "gtu"}
+# Known properties.
 CHANGES_WITH_LENGTH = {"cosformer", "dss", "flash-quad"}  # so that causal outputs are not final
 WITHOUT_CACHE = CHANGES_WITH_LENGTH | {"transformer-ls"}
 DRAWS_IN_TRAINING = {"performer", "skyformer", "informer", "reformer"}
-CHOOSES = {"reformer", "informer"}  # which keys are seen is decided: a small change of the input may change much
+CHOOSES = {"reformer", "informer"}  # decides which keys are seen: a small change of the input may change much
 
-methods = pytest.mark.parametrize("name", ["tnn", *METHODS])
+methods = pytest.mark.parametrize("name", MIXERS)
 causal_methods = pytest.mark.parametrize("name", CAUSAL)
 both_forms = pytest.mark.parametrize(
     ("name", "causal"), [pytest.param(*pair, id=f"{pair[0]}-{'causal' if pair[1] else 'both'}") for pair in BOTH]
@@ -60,15 +44,26 @@ def _quiet(one_thread):
     logging.getLogger("transformers").setLevel(logging.ERROR)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _own_mixer():
+    register_mixer(OWN, MovingAverage, small_options={"rate": 0.7})
+    yield
+    unregister_mixer(OWN)
+
+
+def fields_of(name):
+    """So small that a short sequence has several chunks, blocks, windows, and more tokens than landmarks."""
+    small = dict(find_mixer(name).small_options)
+    if name in TOEPLITZ:
+        return small  # fields of the configuration
+    return {"norm": "layer", "num_attention_heads": 2, "glu_expansion": 2, "mixer_options": small}
+
+
 def config_of(name, causal, **changes):
     fields = {"vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2, "num_labels": 3}
     fields |= {"is_decoder": causal, "initializer": "torch", "mixer": name}  # N(0, 0.02) would mix too weakly to tell
-    if name == "tnn":
-        fields |= {"rpe_size": 8, "rpe_num_layers": 1}
-    else:
-        fields |= {"norm": "layer", "num_attention_heads": 2, "glu_expansion": 2, "mixer_options": OPTIONS.get(name)}
-        fields |= {"position_embedding": "none" if name == "alibi" else "sinusoidal"}
-    return TNNConfig(**(fields | changes))
+    fields |= {"position_embedding": "none" if name in {*TOEPLITZ, "alibi", OWN} else "sinusoidal"}
+    return TNNConfig(**(fields | fields_of(name) | changes))
 
 
 def model_of(name, causal, **changes):
@@ -104,17 +99,18 @@ def padded(texts, side):
 
 @both_forms
 def test_lengths(name, causal):
-    options = {**OPTIONS.get(name, {}), "max_length": 600} if name == "linformer" else OPTIONS.get(name)
-    model = model_of(name, causal, mixer_options=options)
+    longer = {"mixer_options": {"projected": 4, "max_length": 600}} if name == "linformer" else {}
+    model = model_of(name, causal, **longer)
     for length in (1, 7, 64, 513):
         logits = model(random_ids(1, length)).logits
         assert logits.shape == (1, length, VOCABULARY)
         assert logits.isfinite().all()
 
 
-@pytest.mark.parametrize(("name", "causal"), [pair for pair in BOTH if pair[0] != "tnn"])
-def test_faithful_forms_run(name, causal):
-    model = model_of(name, causal, mixer_options={**OPTIONS.get(name, {}), "faithful": True}).train()
+@pytest.mark.parametrize(("name", "causal"), [pair for pair in BOTH if pair[0] not in {*TOEPLITZ, OWN}])
+def test_published_forms_run(name, causal):
+    small = find_mixer(name).small_options
+    model = model_of(name, causal, mixer_options={**small, "as_published": True}).train()
     ids, mask = padded([random_ids(13), random_ids(6)], "right")
     model(ids, attention_mask=mask, labels=ids.masked_fill(mask == 0, -100)).loss.backward()
     assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
@@ -142,13 +138,8 @@ def test_precisions_and_checkpoints(name, causal, tmp_path):
 
 @methods
 def test_images(name):
-    if name == "tnn":
-        fields = {}
-    else:
-        fields = {"mixer": name, "norm": "layer", "num_attention_heads": 2, "mixer_options": OPTIONS.get(name)}
-    config = TNNImageConfig(
-        image_size=12, patch_size=4, hidden_size=16, num_hidden_layers=1, num_labels=3, dims=1, **fields
-    )
+    fields = {"image_size": 12, "patch_size": 4, "hidden_size": 16, "num_hidden_layers": 1, "num_labels": 3, "dims": 1}
+    config = TNNImageConfig(mixer=name, **fields, **fields_of(name))
     assert TNNForImageClassification(config).eval()(torch.randn(2, 3, 12, 12)).logits.shape == (2, 3)
 
 
@@ -198,7 +189,7 @@ def test_causality_by_gradients(name, causal):
                 assert seen.all()
 
 
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if not method.causal])
+@pytest.mark.parametrize("name", [name for name in MIXERS if name not in CAUSAL])
 def test_what_has_no_causal_form_is_refused(name):
     with pytest.raises(ValueError, match=f"^mixer '{name}' has no causal form: it is bidirectional only$"):
         TNNConfig(mixer=name, hidden_size=16, num_attention_heads=2)
@@ -351,7 +342,7 @@ def test_generation_with_a_cache(name, beams):
     model = model_of(name, True)
     assert model.model.can_cache == (name not in WITHOUT_CACHE)
     ids, mask = padded([random_ids(7), random_ids(4)], "left")
-    found = [
+    results = [
         model.generate(
             ids,
             attention_mask=mask,
@@ -365,8 +356,8 @@ def test_generation_with_a_cache(name, beams):
         )
         for cached in (True, False)
     ]
-    assert torch.equal(found[0].sequences, found[1].sequences)
-    torch.testing.assert_close(found[0].scores, found[1].scores, rtol=1e-3, atol=1e-4)
+    assert torch.equal(results[0].sequences, results[1].sequences)
+    torch.testing.assert_close(results[0].scores, results[1].scores, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in CAUSAL if name not in WITHOUT_CACHE])
@@ -394,12 +385,20 @@ def test_hidden_states_are_recorded(name):
     assert [state.shape for state in states] == [(1, 6, 16)] * 3
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_unknown_options_are_told(name):
-    message = f"^options of mixer '{name}' must be one of .*'faithful'.*; got 'colour'$"
-    with pytest.raises(ValueError, match=message) as error:
+@methods
+def test_unknown_options_are_named(name):
+    with pytest.raises(ValueError, match=f"^mixer '{name}' has no option 'colour'; choose from '") as error:
         config_of(name, False, mixer_options={"colour": "red"})
     assert "\n" not in str(error.value)
+
+
+@methods
+def test_options_that_are_fields_of_the_configuration_are_refused(name):
+    field = "decay" if name in TOEPLITZ else "num_heads"
+    if field not in find_mixer(name).cls.option_names():
+        return
+    with pytest.raises(ValueError, match=f"^mixer_options must not have '{field}': the configuration has a field"):
+        config_of(name, False, mixer_options={field: 1})
 
 
 @pytest.mark.parametrize(
@@ -407,22 +406,25 @@ def test_unknown_options_are_told(name):
     [
         ("16", {}, TypeError, "hidden_size must be an integer; got '16'"),
         (16, {"num_heads": 3}, ValueError, "num_heads must divide hidden_size 16; got 3"),
-        (16, {"ffn_expansion": 0.3}, ValueError, "ffn_expansion must make 16 .* a whole number, 1 or more; got 0.3"),
+        (16, {"glu_expansion": 0.3}, ValueError, "glu_expansion must make 16 .* a whole number, 1 or more; got 0.3"),
         (16, {"mixer": "performer", "features": "8"}, TypeError, "features must be an integer; got '8'"),
-        (16, {"mixer": 3}, TypeError, "mixer must be the name of a method; got 3"),
+        (16, {"mixer": 3}, TypeError, "mixer must be the name of a registered mixer; got 3"),
     ],
 )
 def test_arguments_of_a_block_are_named(size, options, error, message):
     with pytest.raises(error, match=f"^{message}$"):
-        BaselineBlock(size, **{"mixer": "transformer", **options})
+        TNNBlock(size, **{"mixer": "transformer", **options})
 
 
-def test_mistakes_in_a_mixer_are_not_taken_for_wrong_options(monkeypatch):
+def test_mistakes_in_a_mixer_are_not_taken_for_wrong_options():
     class Broken(Mixer):
         def __init__(self, hidden_size, *, causal=False):
             super().__init__(hidden_size, causal=causal)
             len(hidden_size)
 
-    monkeypatch.setattr(Method, "load", lambda method: Broken)
-    with pytest.raises(TypeError, match="has no len"):
-        BaselineBlock(16, mixer="fnet")
+    register_mixer("broken", Broken)
+    try:
+        with pytest.raises(TypeError, match="has no len"):
+            TNNBlock(16, mixer="broken")
+    finally:
+        unregister_mixer("broken")

@@ -1,5 +1,7 @@
 """Configurations: what is refused, and the presets with the paper's parameter counts."""
 
+import logging
+
 import pytest
 import torch
 from transformers import AutoConfig
@@ -7,7 +9,7 @@ from transformers import AutoConfig
 import tnn
 from tnn import TNNConfig, TNNImageConfig
 from tnn.layers import count_parameters
-from tnn.mixers import METHODS
+from tnn.mixers import list_mixers
 
 
 @pytest.mark.parametrize(
@@ -15,7 +17,7 @@ from tnn.mixers import METHODS
     [
         ({"norm": "group"}, "norm must be one of 'simple_rms', 'layer', 'rms', 'scale', 'batch'; got 'group'"),
         ({"final_norm": "group"}, "final_norm must be one of"),
-        ({"inner_norm": "group"}, "norm must be one of"),
+        ({"inner_norm": "group"}, "inner_norm must be one of"),
         ({"structure": "glu"}, "structure must be one of 'gtu\\+glu', 'gtu', 'attention\\+glu'; got 'glu'"),
         ({"decay": 1.5}, r"decay must be in \[0, 1\]; got 1.5"),
         ({"decay_mode": "maybe"}, "decay_mode must be one of"),
@@ -31,7 +33,8 @@ from tnn.mixers import METHODS
         ({"initializer": "zeros"}, "initializer must be one of"),
         ({"backend": "cuda"}, "backend must be one of"),
         ({"mixer": "rnn"}, "no mixer 'rnn'; "),
-        ({"mixer_options": {"heads": 2}}, "mixer_options must be empty"),
+        ({"mixer_options": {"heads": 2}}, "^mixer 'tnn' has no option 'heads'; "),
+        ({"mixer_options": {"decay": 0.5}}, "^mixer_options must not have 'decay': the configuration has a field"),
         ({"hidden_size": 0}, "hidden_size must be at least 1; got 0"),
         ({"num_hidden_layers": 0}, "num_hidden_layers must be at least 1; got 0"),
         ({"vocab_size": 0}, "vocab_size must be at least 1; got 0"),
@@ -40,9 +43,17 @@ from tnn.mixers import METHODS
         ({"dropout": 2.0}, r"dropout must be in \[0, 1\]; got 2.0"),
         ({"embedding_dropout": -1.0}, r"embedding_dropout must be in \[0, 1\]; got -1.0"),
         ({"bandwidth_tolerance": -1.0}, "bandwidth_tolerance must be finite and 0 or more; got -1.0"),
-        ({"structure": "attention+glu", "num_attention_heads": 7}, "^num_attention_heads must divide hidden_size 512"),
+        ({"mixer": "attention", "num_attention_heads": 7}, "^num_attention_heads must divide hidden_size 512"),
         ({"mixer": "transformer", "num_attention_heads": 7}, "^num_attention_heads must divide hidden_size 512; got 7"),
         ({"mixer": "transformer", "glu_expansion": 0.3}, "^glu_expansion must make 512 .* a whole number"),
+        ({"hiden_size": 64}, "^TNNConfig has no argument 'hiden_size'; did you mean 'hidden_size'\\?$"),
+        ({"n_layers": 3}, "^TNNConfig has no argument 'n_layers'; "),
+        ({"zzz": 3}, "^TNNConfig has no argument 'zzz'; choose from the fields that its documentation lists$"),
+        ({"mixer": ["tnn"] * 3}, "^mixer must have one entry per layer .* got 3 for num_hidden_layers=7$"),
+        ({"mixer": ["tnn"] * 6 + ["fnet"]}, "^mixer 'fnet' has no causal form: it is bidirectional only$"),
+        ({"mixer": ["tnn"] * 6 + ["fnt"]}, "^no mixer 'fnt'; did you mean 'fnet'\\?$"),
+        ({"mixer": ["tnn"] * 7, "mixer_options": {"max_length": 9}}, "^mixer_options of a list .* got 'max_length'$"),
+        ({"mixer": "my.module:Mine"}, "^mixer 'my.module:Mine' is not registered: call tnn"),
     ],
 )
 def test_unknown_values_are_told(changes, message):
@@ -58,12 +69,60 @@ def test_unknown_values_are_told(changes, message):
         ({"dims": 3}, r"dims must be 1 \(a sequence\) or 2 \(a grid\); got 3"),
         ({"form": "difference"}, "form must be one of 'sum', 'product'; got 'difference'"),
         ({"pool_norm": "group"}, "pool_norm must be one of"),
-        ({"structure": "attention+glu"}, "needs dims=1"),
+        ({"mixer": "attention"}, "needs dims=1"),
+        ({"num_hidden_layers": 2, "mixer": ["tnn", "transformer"]}, "mixer 'transformer' needs dims=1"),
+        ({"is_decoder": True}, "TNNImageConfig has no argument 'is_decoder'"),
     ],
 )
 def test_unknown_image_values_are_told(changes, message):
     with pytest.raises(ValueError, match=message):
         TNNImageConfig(**changes)
+
+
+def test_values_are_checked_without_building_a_module(monkeypatch):
+    def fail(*args, **kwargs):
+        raise AssertionError("a configuration builds no module")
+
+    monkeypatch.setattr(torch.nn.Module, "__init__", fail)
+    for name in tnn.list_presets():
+        tnn.load_preset(name)
+
+
+def test_an_unknown_field_of_a_preset_is_refused():
+    with pytest.raises(ValueError, match=r"^TNNConfig has no argument 'hidden_layers'; did you mean 'num_hidden_lay"):
+        tnn.load_preset("mini-alm", hidden_layers=3)
+
+
+def test_keys_that_other_tools_add_to_a_saved_configuration_are_kept(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("tnn.models.configuration"), "propagate", True)
+    fields = TNNConfig(hidden_size=32).to_dict()
+    config = TNNConfig.from_dict(fields | {"zz_version": "2", "unused": 3})
+    assert (config.zz_version, config.unused, config.hidden_size) == ("2", 3, 32)
+    with pytest.raises(ValueError, match=r"^TNNConfig has no argument 'hiden_size'; did you mean 'hidden_size'"):
+        TNNConfig.from_dict(fields | {"hiden_size": 8})
+
+
+def test_what_generic_code_reads_is_there():
+    config = TNNConfig()
+    for name in ("use_cache", "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "is_decoder"):
+        assert hasattr(config, name)
+    assert TNNConfig(use_cache=False).use_cache is False
+    ids = torch.tensor([[5, 6, 7]])
+    sizes = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1}
+    for use_cache in (None, False, True):
+        model = tnn.TNNForCausalLM(TNNConfig(**sizes, use_cache=use_cache)).eval()
+        assert (model(ids).past_key_values is not None) == bool(use_cache)
+        assert model.generate(ids, max_new_tokens=2, do_sample=False, eos_token_id=None).shape == (1, 5)
+
+
+def test_names_of_the_first_version():
+    assert TNNConfig(structure="gtu").mixer == "gtu"
+    assert TNNConfig(structure="gtu+glu").mixer == "tnn"
+    assert TNNConfig(structure="attention+glu", num_attention_heads=2).mixer == "attention"
+    assert TNNConfig(structure="gtu+glu", mixer="s4").mixer == "s4"
+    assert TNNConfig(mixer="s4", mixer_options={"faithful": True}).mixer_options == {"as_published": True}
+    assert "structure" not in TNNConfig(structure="gtu").to_dict()
 
 
 def test_round_trip_through_json(tmp_path):
@@ -108,8 +167,9 @@ def model_of(name):
 
 
 def test_the_tables_name_every_preset():
-    """Those of other methods are in tests/baselines/test_counts.py."""
-    own = [name for name in tnn.list_presets() if not name.endswith(tuple(f"-{method}" for method in METHODS))]
+    """Those of other mixers are in tests/mixers/test_counts.py."""
+    others = tuple(f"-{name}" for name in list_mixers())
+    own = [name for name in tnn.list_presets() if not name.endswith(others)]
     assert {*SIZES, *ENCODERS, *MINIS} == set(own)
 
 
@@ -145,5 +205,5 @@ def test_presets_can_be_changed_and_unknown_ones_are_told():
     assert tnn.load_preset("wikitext103-alm", decay=0.5).decay == 0.5
     with pytest.raises(ValueError, match=r"no preset 'wikitext103-aml'; did you mean 'wikitext103-alm'\?"):
         tnn.load_preset("wikitext103-aml")
-    with pytest.raises(ValueError, match="no preset 'x'; there are wikitext103-alm, "):
+    with pytest.raises(ValueError, match="no preset 'x'; choose from wikitext103-alm, "):
         tnn.load_preset("x")

@@ -99,7 +99,7 @@ class TestStep:
         "changes",
         [
             {},
-            {"structure": "gtu", "norm": "rms", "tie_word_embeddings": False},
+            {"mixer": "gtu", "norm": "rms", "tie_word_embeddings": False},
             {"embedding_norm": True, "scale_embedding": True, "norm_position": "post"},
             {"embedding_size": 5, "scale_embedding": True},
             {"inner_norm": "layer", "norm": "batch", "hidden_act": "gelu", "final_norm": None, "dropout": 0.5},

@@ -19,12 +19,13 @@ SETTINGS = {
     "sinusoidal": {"position_embedding": "sinusoidal"},
     "learned": {"position_embedding": "learned", "max_position_embeddings": 40},
     "post": {"norm_position": "post", "embedding_norm": True, "final_norm": None, "scale_embedding": False},
-    "attention": {"structure": "attention+glu", "num_attention_heads": 2},
+    "attention": {"mixer": "attention", "num_attention_heads": 2},
     "free": {"coefficients": "free", "max_lags": 6},
     "normalized": {"rpe_input": "normalized", "decay_mode": "none"},
     "batch": {"norm": "batch", "final_norm": "batch", "inner_norm": "layer", "rpe_norm": "last_layer"},
     "learned decay": {"decay_mode": "learned"},
-    "gtu": {"structure": "gtu", "norm": "rms"},
+    "gtu": {"mixer": "gtu", "norm": "rms"},
+    "hybrid": {"mixer": ["tnn", "transformer"], "num_attention_heads": 2},
 }
 settings = pytest.mark.parametrize("setting", SETTINGS)
 

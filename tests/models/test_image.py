@@ -31,7 +31,7 @@ FORMS = {
         "pooling": "last",
         "position_embedding": "sinusoidal",
     },
-    "attention": {"patch_size": 4, "dims": 1, "structure": "attention+glu"},
+    "attention": {"patch_size": 4, "dims": 1, "mixer": "attention"},
 }
 forms = pytest.mark.parametrize("form", FORMS)
 

@@ -136,7 +136,7 @@ def test_a_copy_goes_its_own_way(kernel):
     state(x[:, :50])
     state(x[:, 50:51])
     twin = copy.deepcopy(state)
-    assert twin.operator is operator
+    assert twin.owner is operator
     for i in range(30):
         twin(z[:, i : i + 1])
     close(torch.cat([state(x[:, i : i + 1]) for i in range(51, 80)], 1), operator(x)[:, 51:])

@@ -136,9 +136,8 @@ def find_mixer(name: str) -> MixerEntry:
     if name in _ENTRIES:
         return _ENTRIES[name]
     if ":" in name:  # never imported here: a configuration file must not decide what code runs
-        raise ValueError(
-            f"mixer {name!r} is not registered; call tnn.mixers.load_mixer({name!r}) or tnn --mixer {name}"
-        )
+        how = f"call tnn.mixers.load_mixer({name!r}), or run tnn --mixer {name}"
+        raise ValueError(f"mixer {name!r} is not registered: {how}")
     raise ValueError(f"no mixer {name!r}; {did_you_mean(name, _ENTRIES)}")
 
 
