@@ -521,7 +521,7 @@ def test_embedding_of_padding_stays_zero_unless_it_is_a_real_token(tiny):
         ({}, "either input_ids or inputs_embeds"),
         (
             {"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.ones(1, 3)},
-            r"attention_mask must have shape \(1, 2\), one entry a position; got \(1, 3\)",
+            r"attention_mask must have shape \(1, 2\), one entry per position; got \(1, 3\)",
         ),
         (
             {"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.tensor([[0.0, -1e9]])},
@@ -545,7 +545,7 @@ def test_embedding_of_padding_stays_zero_unless_it_is_a_real_token(tiny):
         ),
         (
             {"input_ids": torch.tensor([[5, 6]]), "labels": torch.tensor([[5]])},
-            r"labels must have shape \(1, 2\), one a token; got \(1, 1\)",
+            r"labels must have shape \(1, 2\), one per token; got \(1, 1\)",
         ),
     ],
 )
@@ -564,7 +564,7 @@ def test_float_ids_are_refused(tiny):
     ("head", "labels", "message"),
     [
         ("sequence", torch.tensor([0, 3]), r"labels must be in 0 .. 2; got 3"),
-        ("sequence", torch.tensor([0]), r"labels must hold 2 rows, one a sequence; got shape \(1,\)"),
+        ("sequence", torch.tensor([0]), r"labels must hold 2 rows, one per sequence; got shape \(1,\)"),
         ("sequence", torch.tensor([0.0, 1.0]), r"labels must have shape \(2, 3\); got \(2,\)"),
         ("pair", torch.tensor([0, -1]), r"labels must be in 0 .. 2; got -1"),
         ("token", torch.full((2, 10), 3), r"labels must be in 0 .. 2 or -100; got 3"),

@@ -371,9 +371,9 @@ def test_damaged_files(tmp_path, zipped):
     content = path.read_bytes()
     for size in (0, 1, 100, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:size])
-        refused(tmp_path, "is no whole checkpoint of torch.save: .+")
+        refused(tmp_path, "is not a complete checkpoint of torch.save: .+")
     path.write_text("epoch,loss\n1,2.5\n")
-    refused(tmp_path, "is no whole checkpoint of torch.save: .+")
+    refused(tmp_path, "is not a complete checkpoint of torch.save: .+")
 
 
 @pytest.mark.parametrize(

@@ -40,11 +40,11 @@ def state_space(
     """Convert a causal model to one that decodes in constant time and memory."""
     with one_line_errors():
         from tnn.data.tokenizers import tokenizer_files
-        from tnn.models.saving import check_free, save_whole
+        from tnn.models.saving import check_free, save_atomically
 
         check_free(out)
         converted = load_causal(model).to_state_space(tolerance, max_states)
-        save_whole(converted, out, files=tokenizer_files(model))
+        save_atomically(converted, out, files=tokenizer_files(model))
         typer.echo(_state_space_table(converted.config.state_space))
 
 

@@ -52,11 +52,11 @@ def make_bpe(
     """Train a byte-level BPE tokenizer on the training split of a text."""
     with one_line_errors():
         from tnn.data import open_corpus, train_bpe
-        from tnn.models.saving import check_free, save_whole
+        from tnn.models.saving import check_free, save_atomically
 
         check_free(out)
         made = train_bpe(open_corpus(text).lines("train"), size, mask=mask)
-        save_whole(made, out)
+        save_atomically(made, out)
         typer.echo(f"{len(made):,} tokens: {out}")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tnn.data.corpus import Corpus
 from tnn.data.tokenizers import SPECIAL, highest_id, is_byte_tokenizer, make_tokenizer, train_bpe
-from tnn.models.saving import save_whole
+from tnn.models.saving import save_atomically
 
 VERSION = 1  # of what is written, and of how a text is cut in shards
 SHARD = 2**24  # characters after which the work so far is safe
@@ -113,7 +113,7 @@ def tokenizer_for(spec: str, corpus: Corpus, *, mask: bool, cache: Path) -> Any:
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"), _full_disk(cache):
             if not folder.exists():
-                save_whole(train_bpe(corpus.lines("train"), int(size), mask=mask), folder)
+                save_atomically(train_bpe(corpus.lines("train"), int(size), mask=mask), folder)
     return make_tokenizer(folder, mask=mask)
 
 

@@ -87,14 +87,14 @@ class BatchNorm(nn.BatchNorm1d):
         return (y * self.weight + self.bias).to(dtype)
 
     def _track(self, mean: Tensor, unbiased_variance: Tensor, seen: Tensor) -> None:
-        """`seen` () is false for a batch of padding only, which changes nothing; not read, for the sake of graphs."""
+        """`seen` () is false for a batch of padding only, which changes nothing. Not read: graphs stay whole."""
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
         assert self.momentum is not None
         self.num_batches_tracked.add_(seen)
-        for running, found in ((self.running_mean, mean), (self.running_var, unbiased_variance)):
-            running.lerp_(torch.where(seen, found.to(running.dtype), running), self.momentum)
+        for running, new in ((self.running_mean, mean), (self.running_var, unbiased_variance)):
+            running.lerp_(torch.where(seen, new.to(running.dtype), running), self.momentum)
 
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {

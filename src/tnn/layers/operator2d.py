@@ -12,7 +12,7 @@ FORMS = ("sum", "product")
 
 
 class ToeplitzOperator2d(nn.Module):
-    """Toeplitz mixing of a grid: T_c along the height and T_r along the width, each with an RPE of its own.
+    """Toeplitz mixing of a grid: T_c along the height and T_r along the width, each with its own RPE.
 
     `form`: "sum" gives T_c x + x T_r^T (the paper's image models), "product" gives 2 T_c x T_r^T (its released
     Long-Range Arena models, written there as the sum of two equal terms). Bidirectional. `options`: the

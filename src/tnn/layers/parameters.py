@@ -1,4 +1,4 @@
-"""Parameter counts, told apart as the paper's tables need them."""
+"""Parameter counts, split as the paper's tables need them."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from tnn.layers.operator import ToeplitzOperator
 
 
 class ParameterCount(NamedTuple):
-    """`trained`: all parameters, frozen or not; `fixed_decay`: rates, one a channel, that the paper counts as well."""
+    """`trained`: all parameters, frozen or not; `fixed_decay`: rates, one per channel, that the paper counts too."""
 
     trained: int
     fixed_decay: int

@@ -13,7 +13,7 @@ class PoleKernel(nn.Module):
     """k_i = direct_i for the first m lags, then k_{m+i} = Re(sum_p weight_p pole_p^i); channels share the poles.
 
     A pole and its conjugate are stored once, as real and imaginary part; no complex dtype is used. None is slower than
-    `rate`, whatever training or rounding makes of the parameters.
+    `rate`, even if training or rounding pushes the parameters there.
     """
 
     DIRECT = 16  # lags that are not left to the poles: spikes there would need many
@@ -28,7 +28,7 @@ class PoleKernel(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """To nothing: the values come from a fit."""
+        """To zero: the values come from a fit."""
         for parameter in (self.poles, self.weights, self.direct):
             nn.init.zeros_(parameter)
 

@@ -62,8 +62,8 @@ class RelativePositionEncoder(nn.Module):
     def forward(self, lags: Tensor, length: int | None = None) -> Tensor:
         """lags (m,), whole numbers -> coefficients (m, channels). `length` is needed by "normalized" inputs only."""
         if not isinstance(lags, Tensor) or lags.ndim != 1 or lags.is_complex():
-            found = tuple(lags.shape) if isinstance(lags, Tensor) else type(lags).__name__
-            raise ValueError(f"lags must be a tensor of real numbers with one axis; got {found}")
+            got = tuple(lags.shape) if isinstance(lags, Tensor) else type(lags).__name__
+            raise ValueError(f"lags must be a tensor of real numbers with one axis; got {got}")
         if length is not None:
             check_positive("length", length)
         dtype = compute_dtype(self.output.weight)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class _Group(NamedTuple):
-    """Sequences of similar length, one a row."""
+    """Sequences of similar length, one per row."""
 
     position: Tensor  # (sequences, longest): where in the flattened batch
     real: Tensor  # (sequences, longest): false past the end of a sequence
@@ -23,7 +23,7 @@ class _Group(NamedTuple):
 class Sequences:
     """Where the sequences of a batch lie. `ids` (..., n): 0 at padding; equal ids in a row are one sequence, in order.
 
-    A mask is the case of one sequence a row; its ids are booleans.
+    A mask is the case of one sequence per row; its ids are booleans.
 
     >>> import torch
     >>> from tnn.layers.sequences import Sequences
@@ -42,7 +42,7 @@ class Sequences:
         return self.ids.dtype != torch.bool
 
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> "Sequences":
-        """What a model split over several devices calls between its layers."""
+        """Called between the layers of a model that is split over several devices."""
         ids = self.ids.to(device, non_blocking=non_blocking)
         return self if ids is self.ids else Sequences(ids)
 
@@ -58,7 +58,7 @@ class Sequences:
         if traced and not self.packed and not needs_length:
             return self.apply_aligned(lambda rows, real: mix(rows), x)
         if self._padded_at_the_ends and not needs_length:
-            return mix(self.zero_padding(x))  # a shift-invariant product: zeros on either side are no news
+            return mix(self.zero_padding(x))  # the product is shift-invariant: zeros on either side add nothing
         groups = self._same_length if needs_length else self._similar_length
         if not groups:
             return torch.zeros_like(x)
@@ -79,7 +79,7 @@ class Sequences:
 
     @cached_property
     def _padded_at_the_ends(self) -> bool:
-        """At most one sequence a row, without gaps."""
+        """At most one sequence per row, without gaps."""
         starts = self.real[..., 1:] & (self.ids[..., 1:] != self.ids[..., :-1])
         return bool((starts.sum(-1) + self.real[..., 0] <= 1).all())
 
@@ -134,7 +134,9 @@ def checked_mask(mask: Tensor, x: Tensor, name: str = "mask") -> Tensor:
     if mask.is_complex():
         raise TypeError(f"{name} must be boolean, or hold 0 and 1; got {mask.dtype}")
     if mask.shape != x.shape[:-1]:
-        raise ValueError(f"{name} must have shape {tuple(x.shape[:-1])}, one entry a position; got {tuple(mask.shape)}")
+        raise ValueError(
+            f"{name} must have shape {tuple(x.shape[:-1])}, one entry per position; got {tuple(mask.shape)}"
+        )
     if mask.device != x.device:
         raise ValueError(f"{name} and x must share a device; got {mask.device} and {x.device}")
     readable = not (torch.compiler.is_compiling() or mask.is_meta)

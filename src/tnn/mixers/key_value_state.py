@@ -72,7 +72,7 @@ class KeyValueState:
     def crop(self, count: int) -> None:
         """Forget the newest `count` inputs."""
         if count > self.seen:
-            raise ValueError(f"cannot take back {count} tokens: only {self.seen} have been seen")
+            raise ValueError(f"cannot remove {count} tokens: only {self.seen} have been seen")
         self.seen -= count
         if self._keys is not None and self._values is not None:
             self._keys, self._values = self._keys[..., : self.seen, :], self._values[..., : self.seen, :]

@@ -103,9 +103,9 @@ class PositionalState(RowState):
     def crop(self, count: int) -> None:
         """Forget the newest `count` inputs."""
         if count > self.seen:
-            raise ValueError(f"cannot take back {count} tokens: only {self.seen} have been seen")
+            raise ValueError(f"cannot remove {count} tokens: only {self.seen} have been seen")
         if self.seen - count < self._padded_until:
-            raise ValueError(f"cannot take back {count} tokens: there was padding among them or before")
+            raise ValueError(f"cannot remove {count} tokens: there was padding among them or before")
         if count:
             self._memory = self._memory._replace(length=self._memory.length - count)
             self.seen -= count

@@ -66,10 +66,10 @@ class TNNCacheLayer(CacheLayerMixin):
             self.state.select(torch.arange(self.state.batch_size).repeat_interleave(repeats))
 
     def offload(self) -> None:
-        """The state is small; it stays."""
+        """The state is small: it stays on its device."""
 
     def prefetch(self) -> None:
-        """It has never left."""
+        """Nothing to do: it was not moved."""
 
 
 class TNNCache(Cache):

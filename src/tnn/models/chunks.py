@@ -24,14 +24,14 @@ Ids = Tensor | Iterable[Tensor]
 
 
 class StreamedLoss(NamedTuple):
-    """Mean cross-entropy, in nats a token, over the `tokens` that were predicted."""
+    """Mean cross-entropy, in nats per token, over the `tokens` that were predicted."""
 
     loss: float
     tokens: int
 
 
 def iterate_logits(model: Any, ids: Ids, chunk: int = 4096, *, halo: int | None = None) -> Iterator[Tensor]:
-    """Logits (1, n, vocabulary) of `chunk` tokens after the other; those of one pass over the whole text.
+    """Logits (1, n, vocabulary), one chunk of tokens after the other; equal to those of one pass over the text.
 
     `ids` (length,) is the text, or an iterable of such tensors: a text that is read as it goes. Memory is that of one
     chunk and of the lags that a layer reaches back, or of all tokens in a causal layer that has no reach.
@@ -77,7 +77,7 @@ def iterate_hidden_states(model: Any, ids: Ids, chunk: int = 4096, *, halo: int 
 def stream_loss(model: Any, ids: Ids, chunk: int = 4096) -> StreamedLoss:
     """Next-token cross-entropy over a whole text, each token but the first predicted from all before it.
 
-    It does not depend on the chunks, at whose ends the context goes on. `ids` as in `iterate_logits`.
+    It does not depend on the chunks: the context continues across them. `ids` as in `iterate_logits`.
 
     >>> import torch
     >>> from tnn import TNNConfig, TNNForCausalLM
@@ -188,7 +188,7 @@ def _checked_backbone(model: Any) -> TNNModel:
 
 
 def _check_layers(backbone: TNNModel) -> None:
-    """A causal model carries a state per layer from chunk to chunk; a bidirectional one must know how far it reaches."""
+    """A causal model carries a state per layer from chunk to chunk; a bidirectional one must know its reach."""
     parts = zip(backbone.config.layer_mixers, backbone.operators, backbone.state_owners, strict=True)
     for name, operator, owner in parts:
         reaches = operator is not None and not operator.depends_on_length

@@ -48,7 +48,7 @@ def classification_loss(model: TNNPreTrainedModel, logits: Tensor, labels: Tenso
     label may also be given as the probability of each, in the shape of the logits.
     """
     if labels.shape[:1] != logits.shape[:1]:
-        raise ValueError(f"labels must hold {len(logits)} rows, one a sequence; got shape {tuple(labels.shape)}")
+        raise ValueError(f"labels must hold {len(logits)} rows, one per sequence; got shape {tuple(labels.shape)}")
     kind = model.config.problem_type
     one_label = kind is None and model.config.num_labels > 1 and not labels.is_floating_point()
     if kind == "single_label_classification" and labels.is_floating_point() and labels.shape == logits.shape:
@@ -56,8 +56,8 @@ def classification_loss(model: TNNPreTrainedModel, logits: Tensor, labels: Tenso
     if kind == "single_label_classification" or one_label:
         if labels.numel() != logits.shape[0]:
             raise ValueError(
-                f"labels must have shape {tuple(logits.shape[:1])}, one a sequence; got {tuple(labels.shape)} "
-                '(several a sequence: problem_type="multi_label_classification")'
+                f"labels must have shape {tuple(logits.shape[:1])}, one per sequence; got {tuple(labels.shape)} "
+                '(several per sequence: problem_type="multi_label_classification")'
             )
         check_ids("labels", labels, model.config.num_labels)
     elif labels.numel() != logits.numel():

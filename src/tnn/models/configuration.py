@@ -74,7 +74,7 @@ class TNNBlockConfig(PreTrainedConfig):
         self._check_names(kwargs)
         self._check_values()
         super().__post_init__(**kwargs)
-        import_module("tnn.models.auto")  # whoever has a configuration can ask the Auto classes for its model
+        import_module("tnn.models.auto")  # with a configuration, the Auto classes can be asked for its model
 
     @classmethod
     @cache

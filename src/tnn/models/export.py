@@ -22,9 +22,9 @@ from tnn.streaming.recurrence import StepConstants, step, step_constants
 class DecodingStep(nn.Module):
     """The next token and the states so far -> logits of the token after it, and the new states.
 
-    A copy of the model, in float32 and without gradients. States are two tensors a layer, as `tensors` of its
-    Recurrence holds them: `initial_states` begins a sequence, and the cache of the model that has read a prompt goes on
-    after it, with `[t for layer in cache.layers for t in layer.state.tensors]`.
+    A copy of the model, in float32 and without gradients. States are two tensors per layer, as `tensors` of its
+    Recurrence holds them: `initial_states` starts a sequence, and the cache of a model that has read a prompt continues
+    it, with `[t for layer in cache.layers for t in layer.state.tensors]`.
 
     >>> import torch
     >>> from tnn import TNNConfig, TNNForCausalLM
@@ -53,9 +53,9 @@ class DecodingStep(nn.Module):
     def forward(self, input_ids: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
         """input_ids (batch, 1) -> logits (batch, vocab_size), then as many states as came."""
         if input_ids.ndim != 2 or input_ids.shape[1] != 1:
-            raise ValueError(f"input_ids must be (batch, 1), one token a row; got shape {tuple(input_ids.shape)}")
+            raise ValueError(f"input_ids must be (batch, 1), one token per row; got shape {tuple(input_ids.shape)}")
         if len(states) != 2 * len(self.layers):
-            raise ValueError(f"states must be {2 * len(self.layers)} tensors, two a layer; got {len(states)}")
+            raise ValueError(f"states must be {2 * len(self.layers)} tensors, two per layer; got {len(states)}")
         x = self.embed_tokens(input_ids)
         if self.scale is not None:
             x = x * self.scale
@@ -74,7 +74,7 @@ class DecodingStep(nn.Module):
         return self.lm_head(x).squeeze(1), *new
 
     def initial_states(self, batch: int) -> tuple[Tensor, ...]:
-        """Of `batch` sequences without a token yet: zeros."""
+        """The states of `batch` sequences before their first token: zeros."""
         check_positive("batch", batch)
         return tuple(
             part.new_zeros(batch, *part.shape)
@@ -147,7 +147,7 @@ def _onnx_program(module: DecodingStep) -> torch.onnx.ONNXProgram:
             verbose=False,
             input_names=["input_ids", *names],
             output_names=["logits", *(f"new_{name}" for name in names)],
-            # One name, once: it is found to hold for the others, and given to them too.
+            # Named once: export finds that the other inputs share this size.
             dynamic_shapes={"input_ids": {0: "batch"}, "states": ({0: torch.export.Dim.DYNAMIC},) * len(states)},
         )
     assert program is not None

@@ -102,7 +102,7 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
 
         Each layer gets the fewest poles with which the L1 norm of the difference, relative to that of the kernel, is
         within the tolerance in every channel; `config.state_space` reports states, residual and the bound on the
-        output that follows. A layer that cannot meet it with `max_states` is refused. `method="dft"` is the published
+        output that follows. A layer that needs more than `max_states` is refused. `method="dft"` is the published
         conversion, exact for `length` tokens with as many states, and wrong after them.
 
         >>> from tnn import TNNConfig, TNNForCausalLM
@@ -117,13 +117,13 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
 
     @property
     def _is_stateful(self) -> bool:
-        """Whether tokens cannot be taken back, which assisted generation would do."""
+        """Whether tokens cannot be removed, which assisted generation would do."""
         return self.model.can_cache and not all(layer.is_croppable for layer in self.model.new_cache().layers)
 
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        """generate() asks for a cache: ours, or none where the model runs the whole prefix at each step."""
+        """generate() asks for a cache: ours, or none if the model runs the whole prefix at each step."""
         if not self.model.can_cache:
             if model_kwargs.get("inputs_embeds") is not None:
                 raise ValueError("generate() from inputs_embeds needs a cache, which this configuration cannot have")
@@ -217,7 +217,7 @@ def _language_model_loss(
 ) -> tuple[Tensor, Tensor]:
     """(loss, logits). A loss function or an output layer that someone has put in place of ours is used as it is."""
     if labels.shape != hidden.shape[:2]:
-        raise ValueError(f"labels must have shape {tuple(hidden.shape[:2])}, one a token; got {tuple(labels.shape)}")
+        raise ValueError(f"labels must have shape {tuple(hidden.shape[:2])}, one per token; got {tuple(labels.shape)}")
     check_ids("labels", labels, model.config.vocab_size, ignored=kwargs.get("ignore_index", IGNORED))
     if hasattr(model, "_loss_function") or not _is_plain_linear(head) or torch.compiler.is_compiling():
         logits = head(hidden)
@@ -236,7 +236,7 @@ def _is_plain_linear(head: nn.Module) -> TypeGuard[nn.Linear]:
 
 
 class TNNForSequenceClassification(TNNPreTrainedModel):
-    """One label (or number, with `num_labels=1`) a sequence, from the mean over its real tokens (or other `pooling`).
+    """One label (or number, with `num_labels=1`) per sequence, from the mean over its real tokens (or other `pooling`).
 
     >>> import torch
     >>> from tnn import TNNConfig, TNNForSequenceClassification
@@ -264,7 +264,7 @@ class TNNForSequenceClassification(TNNPreTrainedModel):
         labels: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """labels (batch,), or (batch, num_labels) for several numbers or several labels a sequence."""
+        """labels (batch,), or (batch, num_labels) for several numbers or several labels per sequence."""
         refuse_packed(attention_mask, position_ids, **kwargs)
         pooled, outputs = _encode(
             self.model, input_ids, attention_mask, position_ids=position_ids, inputs_embeds=inputs_embeds, **kwargs
@@ -275,7 +275,7 @@ class TNNForSequenceClassification(TNNPreTrainedModel):
 
 
 class TNNForSequencePairClassification(TNNPreTrainedModel):
-    """One label a pair of sequences: both through the same encoder, then a hidden layer on [a, b, a - b, a * b].
+    """One label per pair of sequences: both through the same encoder, then a hidden layer on [a, b, a - b, a * b].
 
     >>> import torch
     >>> from tnn import TNNConfig, TNNForSequencePairClassification
@@ -322,7 +322,7 @@ class TNNForSequencePairClassification(TNNPreTrainedModel):
 
 
 class TNNForTokenClassification(TNNPreTrainedModel):
-    """One label a token.
+    """One label per token.
 
     >>> import torch
     >>> from tnn import TNNConfig, TNNForTokenClassification

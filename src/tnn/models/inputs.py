@@ -60,12 +60,12 @@ def find_sequences(
 
 
 def refuse_packed(mask: Tensor | None, position_ids: Tensor | None, **kwargs: Tensor) -> None:
-    """For heads that give one answer a row."""
+    """For heads that give one answer per row."""
     packed = any(kwargs.get(name) is not None for name in ("cu_seqlens", "cu_seq_lens_q", "seq_idx"))
     if packed or (
         position_ids is not None and _documents(position_ids, None if mask is None else mask == 1) is not None
     ):
-        raise ValueError("one answer a row: documents cannot be packed into it; give each a row of its own")
+        raise ValueError("one answer per row: documents cannot be packed into a row; give each its own row")
 
 
 def positions_in_documents(seq_idx: Tensor) -> Tensor:
@@ -93,8 +93,8 @@ def _positions_from_offsets(cu_seqlens: Tensor, x: Tensor) -> Tensor:
 def _documents(position_ids: Tensor, mask: Tensor | None) -> Tensor | None:
     """Ids 1, 2, ... of the documents in each row, 0 at padding; None if no row has two.
 
-    A document begins where positions do not go on by one. Beside a mask, where they do not grow: what the mask hides
-    may have been counted.
+    A document begins where positions do not grow by one. With a mask, it begins where they do not grow: masked
+    positions may have been counted.
     """
     if mask is None:
         starts = position_ids.diff() != 1

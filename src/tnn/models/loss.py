@@ -71,7 +71,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         dtype = logits.dtype
         hidden_cast, weight_cast = hidden.to(dtype), weight.to(dtype)
         needs_weight = ctx.needs_input_grad[1]
-        # Sums over many rows: in float32 at least, whatever the model's dtype.
+        # Sums over many rows: in float32 at least, for any dtype of the model.
         grad_hidden = torch.zeros_like(hidden_cast)
         grad_weight, grad_bias = normalizer.new_zeros(weight.shape), normalizer.new_zeros(len(weight))
         if grad_logits is not None:
@@ -114,8 +114,8 @@ def _differentiable_backward(
     parts = [((losses * counted).sum(), grad_total), (logits, grad_logits)]
     outputs, grads = zip(*[(output, grad) for output, grad in parts if grad is not None], strict=True)
     inputs = [t if need else None for t, need in zip((hidden, weight, bias), ctx.needs_input_grad, strict=False)]
-    found = iter(torch.autograd.grad(outputs, [t for t in inputs if t is not None], grads, create_graph=True))
-    return *(None if t is None else next(found) for t in inputs), None, None
+    gradients = iter(torch.autograd.grad(outputs, [t for t in inputs if t is not None], grads, create_graph=True))
+    return *(None if t is None else next(gradients) for t in inputs), None, None
 
 
 def _chunks(counted: Tensor, logits: Tensor) -> Iterator[slice | Tensor]:

@@ -19,7 +19,7 @@ from tnn.models.backbone import TNNPreTrainedModel
 from tnn.models.configuration import TNNConfig
 from tnn.models.heads import TNNForCausalLM, TNNForMaskedLM
 from tnn.models.presets import load_preset
-from tnn.models.saving import check_free, save_whole
+from tnn.models.saving import check_free, save_atomically
 
 # Modules of a layer, theirs and ours, each with a weight and a bias; {i} counts the hidden layers of the RPE.
 LAYER = {
@@ -42,17 +42,17 @@ FIXED: dict[str, bool | int | str] = {
     "use_norm": False,  # a norm before the output projection of the GTU
     "normalize": False,  # division by the row sums of the Toeplitz matrix
     "act_type": "none",  # an activation on the coefficients
-    "par_type": 1,  # lags as whole numbers
+    "par_type": 1,  # lags as integers
     "residual": False,  # skips inside the RPE
     "use_multi_decay": False,  # gamma is the parameter of a learned decay
     "fina_act": "None",  # an activation after the GLU
 }
 
-# Architectures of the first generation, whose GTU has a norm and a skip of its own.
+# Architectures of the first generation, whose GTU has its own norm and skip connection.
 INNER_RESIDUAL = ("tnn_no_decay", "tnn_decay_99", "roberta_tnn_decay_99")
 
 
-class Shell(NamedTuple):
+class CheckpointLayout(NamedTuple):
     """What stands around the layers in one kind of model."""
 
     model: type[TNNForCausalLM] | type[TNNForMaskedLM]
@@ -64,8 +64,8 @@ class Shell(NamedTuple):
     fixed: dict[str, bool | int | str]
 
 
-SHELLS = (
-    Shell(
+LAYOUTS = (
+    CheckpointLayout(
         model=TNNForCausalLM,
         preset="wikitext103-alm",
         root="decoder",
@@ -79,7 +79,7 @@ SHELLS = (
         },
         fixed=FIXED | {"causal": True, "decoder_normalize_before": True},
     ),
-    Shell(
+    CheckpointLayout(
         model=TNNForMaskedLM,
         preset="wikitext103-blm",
         root="encoder.sentence_encoder",
@@ -116,10 +116,10 @@ def convert_reference(checkpoint: Path | str, out: Path | str) -> TNNPreTrainedM
     check_free(out)
     state, settings = _load(Path(checkpoint))
     config, weights = translate_reference(state, settings)
-    model = _find_shell(state).model(config)
+    model = _find_layout(state).model(config)
     model.load_state_dict(weights)
     model.eval()
-    save_whole(model, out)
+    save_atomically(model, out)
     return model
 
 
@@ -127,22 +127,22 @@ def translate_reference(
     state: Mapping[str, Tensor], settings: Mapping[str, Any]
 ) -> tuple[TNNConfig, dict[str, Tensor]]:
     """The authors' state dict and settings -> our configuration and our state dict."""
-    shell = _find_shell(state)
-    _check_settings(settings, shell.fixed)
+    layout = _find_layout(state)
+    _check_settings(settings, layout.fixed)
     inner_norm = "simple_rms" if settings.get("arch", settings.get("_name")) in INNER_RESIDUAL else None
-    depth = _count(state, re.compile(rf"{re.escape(shell.root)}\.layers\.(\d+)\."))
+    depth = _count(state, re.compile(rf"{re.escape(layout.root)}\.layers\.(\d+)\."))
     rpe_depth = _count(state, RPE_LAYER)
 
-    names = shell.names | _layer_names(shell, depth, rpe_depth, "token_mixer.mixer" if inner_norm else "token_mixer")
-    gammas = [f"{shell.root}.layers.{n}.{GAMMA}" for n in range(depth)]
+    names = layout.names | _layer_names(layout, depth, rpe_depth, "token_mixer.mixer" if inner_norm else "token_mixer")
+    gammas = [f"{layout.root}.layers.{n}.{GAMMA}" for n in range(depth)]
     if state.keys().isdisjoint(gammas):
         gammas = []
-    _check_keys(state, [*names, *gammas], ignored=f"{shell.root}.version")  # fairseq's mark of its own format
+    _check_keys(state, [*names, *gammas], ignored=f"{layout.root}.version")  # fairseq's format version
 
-    vocabulary, hidden = _matrix(state, shell.embedding)
-    first = f"{shell.root}.layers.0"
+    vocabulary, hidden = _matrix(state, layout.embedding)
+    first = f"{layout.root}.layers.0"
     config = load_preset(
-        shell.preset,
+        layout.preset,
         vocab_size=vocabulary,  # in which fairseq's dictionary has bos at 0, pad at 1 and eos at 2, as our default
         hidden_size=hidden,
         num_hidden_layers=depth,
@@ -150,27 +150,27 @@ def translate_reference(
         glu_expansion=_ratio(_matrix(state, f"{first}.glu.l1.weight")[0], hidden),
         rpe_size=_matrix(state, f"{first}.self_attn.gtu.toep.rpe.pos_proj.weight")[0],
         rpe_num_layers=rpe_depth,
-        tie_word_embeddings=_same(state[shell.embedding], state[shell.output]),
+        tie_word_embeddings=_same(state[layout.embedding], state[layout.output]),
         inner_norm=inner_norm,
         **_decay([state[name] for name in gammas]),
         **_options(settings),
     )
     assert isinstance(config, TNNConfig)
-    _check_shapes(state, names, shell.model, config)
+    _check_shapes(state, names, layout.model, config)
     return config, {ours: state[theirs] for theirs, ours in names.items()}
 
 
-def _find_shell(state: Mapping[str, Tensor]) -> Shell:
-    for shell in SHELLS:
-        if any(name.startswith(f"{shell.root}.layers.") for name in state):
-            return shell
-    expected = " or ".join(f"{shell.root}.layers" for shell in SHELLS)
+def _find_layout(state: Mapping[str, Tensor]) -> CheckpointLayout:
+    for layout in LAYOUTS:
+        if any(name.startswith(f"{layout.root}.layers.") for name in state):
+            return layout
+    expected = " or ".join(f"{layout.root}.layers" for layout in LAYOUTS)
     raise ValueError(f"not a TNN language model: its tensors are under {expected}; got {_listed(state)}")
 
 
-def _layer_names(shell: Shell, depth: int, rpe_depth: int, gtu: str) -> dict[str, str]:
+def _layer_names(layout: CheckpointLayout, depth: int, rpe_depth: int, gtu: str) -> dict[str, str]:
     return {
-        f"{shell.root}.layers.{n}.{theirs.format(i=i)}.{kind}": f"model.layers.{n}.{ours.format(i=i, gtu=gtu)}.{kind}"
+        f"{layout.root}.layers.{n}.{theirs.format(i=i)}.{kind}": f"model.layers.{n}.{ours.format(i=i, gtu=gtu)}.{kind}"
         for n in range(depth)
         for theirs, ours in LAYER.items()
         for i in range(rpe_depth if "{i}" in theirs else 1)
@@ -230,7 +230,7 @@ def _check_shapes(
 
 
 def _count(state: Mapping[str, Tensor], numbered: re.Pattern[str]) -> int:
-    return len({found[1] for name in state if (found := numbered.search(name))})
+    return len({match[1] for name in state if (match := numbered.search(name))})
 
 
 def _matrix(state: Mapping[str, Tensor], name: str) -> tuple[int, int]:
@@ -261,7 +261,7 @@ def _listed(names: Iterable[str], most: int = 5) -> str:
 
 
 class _Dropped:
-    """Stands for a value that is not needed, whatever it is made from."""
+    """Stands for any value that is not needed."""
 
     def __init__(self, *args: Any) -> None: ...
 
@@ -288,10 +288,10 @@ def _unpickle(path: Path) -> Any:
         try:
             return torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:  # a damaged file can fail anywhere in the reader
-            if isinstance(error, pickle.UnpicklingError) and (found := re.search(r"GLOBAL (\S+)", str(error))):
-                raise ValueError(f"{path} needs {found[1]}, and only tensors and plain settings are loaded") from None
+            if isinstance(error, pickle.UnpicklingError) and (match := re.search(r"GLOBAL (\S+)", str(error))):
+                raise ValueError(f"{path} needs {match[1]}, and only tensors and plain settings are loaded") from None
             reason = str(error).partition("\n")[0] or type(error).__name__
-            raise ValueError(f"{path} is no whole checkpoint of torch.save: {reason}") from error
+            raise ValueError(f"{path} is not a complete checkpoint of torch.save: {reason}") from error
 
 
 def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:

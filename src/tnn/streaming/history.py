@@ -19,7 +19,7 @@ from tnn.ops import toeplitz_matmul
 from tnn.streaming.validation import next_part
 
 BLOCK = 64  # newest inputs that are mixed one by one
-SPARE = 128  # inputs kept beyond the reach, so that as many tokens can be taken back
+SPARE = 128  # inputs kept beyond the reach, so that up to this many tokens can be removed
 
 
 class CausalOperator(Protocol):
@@ -122,7 +122,9 @@ class History:
             line = torch.cat([self._past, sequences.zero_padding(x)], 1)
             held = torch.ones(self._past.shape[:2], dtype=torch.bool, device=x.device)
             real = torch.cat([held, sequences.real], 1)
-            order = torch.argsort(real.byte(), dim=1, stable=True)  # padding first: before everything, it is no news
+            order = torch.argsort(
+                real.byte(), dim=1, stable=True
+            )  # padding first: there it adds nothing
             index = order.unsqueeze(-1).expand(line.shape)
             line = line.gather(1, index)
             y = torch.zeros_like(line).scatter(1, index, self._product(line))
@@ -169,8 +171,8 @@ class History:
     def _keep(self, line: Tensor) -> None:
         """All of it, or as much as the operator reaches back.
 
-        A full history is written over in place: a block of memory that lives on among the passing ones of each part
-        would keep them from being used again, and the process would grow.
+        A full history is overwritten in place: a long-lived block of memory among the short-lived ones of each part
+        would fragment the heap, and the process would grow.
         """
         assert self._past is not None
         reach = self.owner.reach
@@ -191,20 +193,20 @@ class History:
         if count == 0:
             return
         if count > self.seen:
-            raise ValueError(f"cannot take back {count} tokens: only {self.seen} have been seen")
+            raise ValueError(f"cannot remove {count} tokens: only {self.seen} have been seen")
         if self.seen - count < self._padded_until:
-            raise ValueError(f"cannot take back {count} tokens: there was padding among them or before")
+            raise ValueError(f"cannot remove {count} tokens: there was padding among them or before")
         self._close_block()
         assert self._past is not None
         reach = self.owner.reach
         needed = self.seen - count if reach is None else min(self.seen - count, reach - 1)
         if self._past.shape[1] - count < needed:
-            raise ValueError(f"cannot take back {count} tokens: the state keeps {SPARE} beyond its reach")
+            raise ValueError(f"cannot remove {count} tokens: the state keeps {SPARE} beyond its reach")
         self._past = self._past[:, : self._past.shape[1] - count]
         self.seen -= count
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows of the batch; one may come several times."""
+        """Keep these rows of the batch, in this order; a row may be repeated."""
         for name in ("_past", "_recent", "_ahead"):
             if (value := getattr(self, name)) is not None:
                 setattr(self, name, value.index_select(0, rows.to(value.device)))

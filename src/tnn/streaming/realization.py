@@ -53,7 +53,7 @@ def realize(kernel: Tensor, rate: float, tail: Tensor, *, tolerance: float, max_
         raise ValueError("rate must be below 1: kernels without decay do not compress into few poles; got 1")
     check_float("tail", tail)
     if tail.shape != kernel.shape[1:]:
-        raise ValueError(f"tail must have shape ({kernel.shape[1]},), one bound a channel; got {tuple(tail.shape)}")
+        raise ValueError(f"tail must have shape ({kernel.shape[1]},), one bound per channel; got {tuple(tail.shape)}")
     if not (tail >= 0).all():
         raise ValueError(f"tail must be 0 or more in every channel; got {tail.min():g}")
     check_tolerance("tolerance", tolerance)
@@ -61,11 +61,11 @@ def realize(kernel: Tensor, rate: float, tail: Tensor, *, tolerance: float, max_
     kernel, tail = kernel.double(), tail.double()
     best: Realization | None = None
     for poles in _candidates(kernel, rate, max_states):
-        found = _fit(kernel, poles, rate, tail)
-        if best is None or found.residual < best.residual:
-            best = found
-        if found.residual <= tolerance:
-            return found
+        candidate = _fit(kernel, poles, rate, tail)
+        if best is None or candidate.residual < best.residual:
+            best = candidate
+        if candidate.residual <= tolerance:
+            return candidate
     assert best is not None
     return best
 
@@ -126,7 +126,7 @@ def realize_by_dft(kernel: Tensor) -> Realization:
     spectrum = torch.fft.fft(torch.cat([kernel.double(), -kernel.double().sum(0, keepdim=True)]), dim=0)
     frequency = torch.arange(1, size // 2 + 1, dtype=torch.float64)
     poles = torch.polar(torch.ones_like(frequency), 2 * math.pi * frequency / size)
-    pairs = 2 - (2 * frequency == size).double()  # a pole of its own conjugate counts once
+    pairs = 2 - (2 * frequency == size).double()  # a real pole is its own conjugate and counts once
     weights = pairs[:, None] / size * spectrum[1 : size // 2 + 1] * poles[:, None] ** PoleKernel.DIRECT
     fitted = PoleKernel(kernel.shape[1], len(poles)).float()
     fitted.poles.copy_(torch.stack([poles.real, poles.imag], 1))

@@ -2,7 +2,7 @@
 
     y_t = sum_{i < m} direct_i x_{t-i} + Re(sum_p weight_p s_p),    s_p <- pole_p s_p + x_{t-m+1}
 
-with real and imaginary part of s_p as two real numbers a channel.
+with real and imaginary part of s_p as two real numbers per channel.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Recurrence:
         return y
 
     def _row_by_row(self, x: Tensor, real: Tensor) -> Tensor:
-        """Rows with padding among their inputs go on by different numbers of tokens."""
+        """Rows with padding among their inputs advance by different numbers of tokens."""
         y, rows = torch.zeros_like(x), []
         for i in range(len(x)):
             row = copy.copy(self)
@@ -149,10 +149,10 @@ class Recurrence:
         return y
 
     def crop(self, count: int) -> None:
-        raise ValueError("a state of constant size cannot take tokens back; use the exact decoder, which can")
+        raise ValueError("a state of constant size cannot remove tokens; use the exact decoder, which can")
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows of the batch; one may come several times."""
+        """Keep these rows of the batch, in this order; a row may be repeated."""
         for name in ("_state", "_recent"):
             if (value := getattr(self, name)) is not None:
                 setattr(self, name, value.index_select(0, rows.to(value.device)))
