@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -157,7 +156,6 @@ def load_mixer(path: str) -> MixerEntry:
     try:
         module = import_module(module_name)
     except Exception as error:  # whatever the module raises while it is imported
-        sys.modules.pop(module_name, None)
         raise ValueError(f"mixer {path!r}: module {module_name!r} cannot be imported: {error}") from error
     if not hasattr(module, class_name):
         raise ValueError(f"mixer {path!r}: module {module_name!r} has no class {class_name!r}")
