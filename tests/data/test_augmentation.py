@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance, ImageOps
 
-from tnn.data import Order
+from tnn.data import ShuffledEpochs
 from tnn.data.augmentation import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -42,7 +42,7 @@ def noise(height, width, channels=3, seed=0):
 
 
 class Made:
-    """Pictures by their index; a class, so that it can be pickled."""
+    """Images by their index; a class, so that it can be pickled."""
 
     def __init__(self, height, width, channels):
         self.shape = (height, width, channels)
@@ -97,7 +97,7 @@ def test_an_example_is_a_function_of_seed_and_number(channels, stored):
 
 
 def test_in_the_order_of_a_training():
-    order = Order(training(DEIT, image_set(20, 30)), seed=0, count=20)
+    order = ShuffledEpochs(training(DEIT, image_set(20, 30)), seed=0, count=20)
     again = pickle.loads(pickle.dumps(order))
     assert [order[i]["number"] for i in range(20)] == list(range(20))
     assert all(same(order[i], again[i]) for i in (0, 7, 19))
@@ -124,7 +124,7 @@ def test_training_and_evaluation_see_the_same_part():
     assert same(evaluated[1], examples[1])
 
 
-def test_a_picture_of_the_size_stays_as_it_is():
+def test_a_image_of_the_size_stays_as_it_is():
     images = image_set(16, 16)
     x = EvaluationImages(images, 16, IMAGENET_MEAN, IMAGENET_STD)[1]["pixel_values"]
     restored = x * torch.tensor(IMAGENET_STD).view(3, 1, 1) + torch.tensor(IMAGENET_MEAN).view(3, 1, 1)
@@ -167,7 +167,7 @@ def test_flip():
 
 
 def test_crops_are_of_the_area_and_shape_wanted():
-    # Of a picture whose pixels tell their place, the crop's spread tells its sides.
+    # Of a image whose pixels tell their place, the crop's spread tells its sides.
     y, x = torch.meshgrid(torch.arange(200), torch.arange(200), indexing="ij")
     images = ImageSet(("a",), [0], lambda _: torch.stack([y, x, 0 * x]).byte())
     examples = training(Augmentation(crop_scale=(0.25, 0.5)), images, size=32)
@@ -188,22 +188,22 @@ def test_crops_are_of_the_area_and_shape_wanted():
     assert np.std(corners, axis=0).min() > 15
 
 
-def test_a_crop_of_a_very_long_picture_is_its_middle():
+def test_a_crop_of_a_very_long_image_is_its_middle():
     stripes = torch.zeros(3, 4, 400, dtype=torch.uint8)
     stripes[:, :, 196:204] = 200
     examples = training(Augmentation(crop_scale=(0.9, 1.0)), ImageSet(("a",), [0], lambda _: stripes), size=8)
     assert (examples[0]["pixel_values"] * 255 > 100).all()
 
 
-def test_the_whole_picture_can_be_the_crop():
+def test_the_whole_image_can_be_the_crop():
     square = training(Augmentation(crop_scale=(1.0, 1.0)))
     assert all(same(square.draw(0, n), square[0]) for n in range(5))  # of any other shape it does not fit
 
 
 def test_shift():
-    picture = noise(16, 16).clamp(min=1)
-    examples = training(Augmentation(shift=2), ImageSet(("a",), [0], lambda _: picture))
-    padded = torch.nn.functional.pad(picture, (2, 2, 2, 2)) / 255
+    image = noise(16, 16).clamp(min=1)
+    examples = training(Augmentation(shift=2), ImageSet(("a",), [0], lambda _: image))
+    padded = torch.nn.functional.pad(image, (2, 2, 2, 2)) / 255
     views = {(i, j): padded[:, i : i + 16, j : j + 16] for i in range(5) for j in range(5)}
     seen = Counter()
     for number in range(300):
@@ -311,7 +311,7 @@ def test_something_happens(name, amount):
 
 
 @pytest.mark.parametrize("level", [0, 37, 255])
-def test_a_picture_of_one_colour(level):
+def test_a_image_of_one_colour(level):
     x = torch.full((3, 8, 8), level / 255)
     for name in ("autocontrast", "equalize", "color", "contrast", "sharpness"):
         assert torch.allclose(operations()[name](x, 0.9, torch.zeros(3)), x, atol=1e-5)
@@ -352,9 +352,9 @@ PILLOW = {
 @pytest.mark.parametrize("name", PILLOW)
 @pytest.mark.parametrize("amount", [-0.75, 0.25, 0.75])
 def test_colours_are_as_pillow_has_them(name, amount):
-    picture = noise(24, 30).clamp(10, 240)
-    expected = PILLOW[name](Image.fromarray(picture.permute(1, 2, 0).numpy()), amount)
-    y = operations()[name](picture / 255, amount, torch.zeros(3)) * 255
+    image = noise(24, 30).clamp(10, 240)
+    expected = PILLOW[name](Image.fromarray(image.permute(1, 2, 0).numpy()), amount)
+    y = operations()[name](image / 255, amount, torch.zeros(3)) * 255
     assert (y - torch.from_numpy(np.array(expected)).permute(2, 0, 1)).abs().max() < 2
 
 
@@ -490,7 +490,7 @@ def test_lambda_is_beta():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"crop_scale": (0.0, 1.0)}, r"crop_scale must be two shares of the area, .*; got \(0\.0, 1\.0\)"),
+        ({"crop_scale": (0.0, 1.0)}, r"crop_scale must be .*; got \(0\.0, 1\.0\)"),
         ({"crop_scale": (0.5, 0.4)}, r"crop_scale must be"),
         ({"flip": 1.5}, r"flip must be in \[0, 1\]; got 1\.5"),
         ({"erasing": -0.1}, r"erasing must be in \[0, 1\]"),
@@ -513,7 +513,7 @@ def test_bad_augmentations(wrong, message):
     [
         (0, (0.5,), (0.5,), 1, r"size must be at least 1; got 0"),
         (8, (0.5,), (0.5,), 2, r"channels must be 1 \(grey\) or 3 \(RGB\); got 2"),
-        (8, (0.5,), (0.5,), 3, r"a number for each of 3 channels; got \(0\.5,\) and"),
+        (8, (0.5,), (0.5,), 3, r"one number per channel \(3\); got \(0\.5,\) and"),
         (8, (0.5,), (0.0,), 1, r"std must be more than 0; got \(0\.0,\)"),
     ],
 )

@@ -137,10 +137,10 @@ def test_the_fingerprint_follows_the_input(tmp_path):
     [
         ("a", b"abc\xff", "a is not a UTF-8 text"),
         ("a", b"abc\xe2\x82", "a is not a UTF-8 text"),  # half a character at the end
-        ("a.xz", b"not packed", "a.xz cannot be unpacked"),
-        ("a.gz", b"not packed", "a.gz cannot be unpacked"),
-        ("a.xz", lzma.compress(bytes(1000))[:-20], "a.xz cannot be unpacked"),
-        ("a.gz", gzip.compress(bytes(1000))[:-10], "a.gz cannot be unpacked"),
+        ("a.xz", b"not packed", "a.xz cannot be decompressed"),
+        ("a.gz", b"not packed", "a.gz cannot be decompressed"),
+        ("a.xz", lzma.compress(bytes(1000))[:-20], "a.xz cannot be decompressed"),
+        ("a.gz", gzip.compress(bytes(1000))[:-10], "a.gz cannot be decompressed"),
     ],
 )
 def test_files_that_are_no_texts(tmp_path, name, data, message):
@@ -164,7 +164,7 @@ def test_what_is_not_there(tmp_path):
     with pytest.raises(ValueError, match="has no validation split; it has train, test"):
         open_corpus(source).lines("validation")
     write(tmp_path, train__txt__xz=lzma.compress(b"a"))
-    with pytest.raises(ValueError, match=r"two files for the train split: train.txt.xz is one too many"):
+    with pytest.raises(ValueError, match=r"one file for the train split; train.txt.xz is a second one"):
         open_corpus(source)
 
 

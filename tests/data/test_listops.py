@@ -19,14 +19,17 @@ NAMES = ("basic_train.tsv", "basic_val.tsv", "basic_test.tsv")
 SIZES = {"train": 30, "validation": 7, "test": 5}
 SCRIPT = """
 import sys, time
+from contextlib import contextmanager
 from pathlib import Path
 from tnn.data.lra import listops
 
-def write_slowly(path, data, write=listops.write_whole):
-    time.sleep(0.3)
-    write(path, data)
+@contextmanager
+def write_slowly(path, atomic_path=listops.atomic_path):
+    with atomic_path(path) as temporary:
+        yield temporary
+        time.sleep(0.3)
 
-listops.write_whole = write_slowly  # in the workers too, for they import this
+listops.atomic_path = write_slowly  # in the workers too: they import this script
 listops.PART = 5
 if __name__ == "__main__":
     listops.generate_listops(Path(sys.argv[1]), seed=3, train=30, validation=7, test=5, workers=2)
@@ -159,9 +162,9 @@ def test_known_values(source, value):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("", "one whole tree; it has 0 values; got ''"),
-        ("1 2", "one whole tree; it has 2 values"),
-        ("[MAX 1 [MIN 2 3 ]", "one whole tree; lists that are not closed: 1"),
+        ("", "one complete tree; it has 0 values; got ''"),
+        ("1 2", "one complete tree; it has 2 values"),
+        ("[MAX 1 [MIN 2 3 ]", "one complete tree; lists not closed: 1"),
         ("1 ]", r"token 2 of a ListOps text must be .*; got '\]'"),
         ("[MAX ]", r"token 2 .*; got '\]'"),
         ("[SUM 1 2 ]", r"token 1 .* \[MIN, \[MAX, \[MED, \[SM.*; got '\[SUM'"),
@@ -395,6 +398,6 @@ def test_bad_arguments(tmp_path, arguments, error, message):
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "basic_train.tsv").write_text("mine")
-    with pytest.raises(ValueError, match="holds something else"):
+    with pytest.raises(ValueError, match="is not empty and has no"):
         generate_listops(tmp_path, train=1, workers=1)
     assert (tmp_path / "basic_train.tsv").read_text() == "mine"

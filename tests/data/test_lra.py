@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader, random_split
 from transformers import AutoTokenizer
 
 from tnn.data import byte_tokenizer
-from tnn.data.lra import LRA, collate_lra, find_lra_task, load_lra
-from tnn.data.lra.pixels import Pictures
+from tnn.data.lra import LRA_TASKS, collate_lra, find_lra_task, load_lra
+from tnn.data.lra.pixels import ImageFiles
 from tnn.data.lra.sources import Row
 from tnn.data.lra.texts import TextSet
 from tnn.data.lra.vocabulary import make_lra_tokenizer
@@ -54,7 +54,7 @@ def write_arrays(folder, images, labels, test=4):
 
 
 def write_pathfinder(folder, count=20, size=32, parts=2, level="curv_contour_length_14"):
-    """Picture k has the value k at its first pixel, and the label k % 2."""
+    """Image k has the value k at its first pixel, and the label k % 2."""
     from PIL import Image
 
     home = folder / level
@@ -84,7 +84,7 @@ def ids(found, split="train", key="input_ids"):
 
 
 def test_the_published_table():
-    lengths = {name: (task.num_labels, *(f.length for f in task.flavours.values())) for name, task in LRA.items()}
+    lengths = {name: (task.num_labels, *(f.length for f in task.flavours.values())) for name, task in LRA_TASKS.items()}
     assert lengths == {
         "text": (2, 4096, 4000),
         "listops": (10, 2048, 2000),
@@ -93,13 +93,15 @@ def test_the_published_table():
         "pathfinder": (2, 1024, 1024),
         "pathx": (2, 16384),
     }
-    skyformer = {name: task.flavours["skyformer"] for name, task in LRA.items() if name != "pathx"}
+    skyformer = {name: task.flavours["skyformer"] for name, task in LRA_TASKS.items() if name != "pathx"}
     assert [f.vocab_size for f in skyformer.values()] == [512, 32, 512, 256, 512]
     assert [f.padded for f in skyformer.values()] == [4096, 2048, 4096, None, None]
-    assert tuple(LRA["retrieval"].counts.values()) == (147_086, 18_090, 17_437)
+    assert tuple(LRA_TASKS["retrieval"].counts.values()) == (147_086, 18_090, 17_437)
 
 
-@pytest.mark.parametrize(("name", "hint"), [("listop", "'listops'"), ("Text", "'text'"), ("x", "text, listops, ret")])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("listop", "'listops'"), ("Text", "'text'"), ("x", "'text', 'listops', 'ret")]
+)
 def test_unknown_task(tmp_path, name, hint):
     for call in (find_lra_task, lambda name: load_lra(name, tmp_path)):
         with pytest.raises(ValueError, match=f"no task '{name}' in Long-Range Arena; .*{hint}"):
@@ -112,9 +114,9 @@ def test_unknown_task(tmp_path, name, hint):
         ({"flavour": "s4"}, "the flavour of text must be one of 'tnn', 'skyformer'; got 's4'"),
         ({"splits": ["dev"]}, "a split must be one of 'train', 'validation', 'test'; got 'dev'"),
         ({"splits": []}, "splits must name at least one"),
-        ({"length": 1}, "length must be at least 2, for a token and the end; got 1"),
+        ({"length": 1}, "length must be at least 2, for a token and the end token; got 1"),
         ({"length": 0}, "length must be at least 1"),
-        ({"tokenizer": byte_tokenizer()}, "the tokenizer is none of text's: padding must have id 0; got 1"),
+        ({"tokenizer": byte_tokenizer()}, "the tokenizer does not fit text: padding must have id 0; got 1"),
     ],
 )
 def test_bad_settings(tmp_path, settings, message):
@@ -122,7 +124,7 @@ def test_bad_settings(tmp_path, settings, message):
         load_lra("text", write_reviews(tmp_path), **settings)
     with pytest.raises(ValueError, match="the flavour of pathx must be one of 'tnn'"):
         load_lra("pathx", tmp_path, flavour="skyformer")
-    with pytest.raises(ValueError, match="image has 1,024 pixels, so that is its length; got 64"):
+    with pytest.raises(ValueError, match="length of image must be 1,024, its number of pixels; got 64"):
         load_lra("image", tmp_path, length=64)
 
 
@@ -200,7 +202,7 @@ def test_another_tokenizer_is_refused():
 
     tokenizer = train_bpe(["the cat", "the cat", "the mat"], 270)
     for words in (False, True):
-        with pytest.raises(ValueError, match=r"the tokenizer must be one of Long-Range Arena, with .* for tokens"):
+        with pytest.raises(ValueError, match=r"the tokenizer must be one of make_lra_tokenizer, with .* as tokens"):
             TextSet([], tokenizer, 8, words=words)
 
 
@@ -342,12 +344,12 @@ def test_packed_files(tmp_path, suffix, pack):
     ("task", "name", "text", "message"),
     [
         ("text", "train.tsv", "label\tbody\n", "train.tsv: no column 'text' in its first line, 'label | body'"),
-        ("text", "train.tsv", "label\ttext\n0\n", "train.tsv, line 2: 1 columns where 2 are needed"),
+        ("text", "train.tsv", "label\ttext\n0\n", "train.tsv, line 2: needs 2 columns; got 1"),
         ("text", "train.tsv", "label\ttext\n\n2\ta\n", "line 3: a label of text must be from 0 to 1; got '2'"),
         ("text", "train.tsv", "label\ttext\n", "text: the train split is empty"),
         ("listops", "basic_train.tsv", "Source\tTarget\n1\t10\n", "line 2: a label of listops must be from 0 to 9"),
         ("listops", "basic_train.tsv", "", "basic_train.tsv: no column 'Source' in its first line, ''"),
-        ("retrieval", "new_aan_pairs.train.tsv", "1.0\ta\tb\tc\n", "line 1: 4 columns where 5 are needed"),
+        ("retrieval", "new_aan_pairs.train.tsv", "1.0\ta\tb\tc\n", "line 1: needs 5 columns; got 4"),
         ("retrieval", "new_aan_pairs.train.tsv", "0.5\ta\tb\tc\td\n", "must be from 0 to 1; got '0.5'"),
         ("retrieval", "new_aan_pairs.train.tsv", "yes\ta\tb\tc\td\n", "must be from 0 to 1; got 'yes'"),
     ],
@@ -376,22 +378,24 @@ def test_nothing_there(tmp_path, task, message):
 
 
 def test_counts_must_be_those_published(tmp_path):
-    message = "text: found 2 examples in the train split, where 25,000 are published; check_counts=False takes them"
+    message = "text: the train split must have 25,000 examples, as published; got 2; check_counts=False"
     with pytest.raises(ValueError, match=message):
         load_lra("text", write_reviews(tmp_path / "text"))
     write_pathfinder(tmp_path)
-    with pytest.raises(ValueError, match="pathfinder: found 16 examples in the train split, where 160,000 are"):
+    with pytest.raises(
+        ValueError, match="pathfinder: the train split must have 160,000 examples, as published; got 16"
+    ):
         load_lra("pathfinder", tmp_path)
     write_arrays(tmp_path, np.zeros((50, 32, 32), np.uint8), np.zeros(50, int))
-    with pytest.raises(ValueError, match="image: found 5 examples in the validation split, where 5,000 are"):
+    with pytest.raises(ValueError, match="image: the validation split must have 5,000 examples, as published; got 5"):
         load_lra("image", tmp_path, splits=["validation"])
 
 
-# --- pictures
+# --- images
 
 
 def numbered(count):
-    """Pictures whose first pixel is their number."""
+    """Images whose first pixel is their number."""
     images = np.full((count, 32, 32), 200, np.uint8)
     images[:, 0, 0] = np.arange(count)
     return images
@@ -438,7 +442,7 @@ def test_colours_become_grey(tmp_path):
 @pytest.mark.parametrize(
     ("shape", "label", "message"),
     [
-        ((20, 28, 28), 0, "pictures must have 32 x 32 pixels; got 28 x 28"),
+        ((20, 28, 28), 0, "images must have 32 x 32 pixels; got 28 x 28"),
         ((20, 32, 32), 10, "a label of image must be from 0 to 9; got 10"),
         ((9, 32, 32), 0, "image: the validation split is empty"),
     ],
@@ -456,7 +460,7 @@ def test_pathfinder(tmp_path, task, size, parent):
     write_pathfinder(home, size=size)
     write_pathfinder(home, level="curv_baseline", count=2, parts=1)  # the hard ones are taken
     found = load(task, tmp_path)
-    assert isinstance(found.sets["train"].pictures, Pictures if task == "pathx" else np.ndarray)
+    assert isinstance(found.sets["train"].images, ImageFiles if task == "pathx" else np.ndarray)
     parts = random_split(range(20), [16, 2, 2], generator=torch.Generator().manual_seed(42))
     for split, part in zip(found.sets, parts, strict=True):
         for k, item in zip(part, found.sets[split], strict=True):
@@ -481,10 +485,10 @@ def test_an_easier_pathfinder_serves_if_it_is_alone(tmp_path):
 
 def test_bad_pathfinder(tmp_path):
     home = write_pathfinder(tmp_path)
-    first, picture = home / "metadata" / "9.npy", home / "imgs" / "0" / "sample_0.png"
+    first, image = home / "metadata" / "9.npy", home / "imgs" / "0" / "sample_0.png"
     good = first.read_text()
     for text, message in (
-        ("imgs/0 sample_0.png\n", "9.npy, line 1: 2 columns where at least 4 are needed"),
+        ("imgs/0 sample_0.png\n", "9.npy, line 1: needs at least 4 columns; got 2"),
         (good + "imgs/0 sample_1.png 1 2\n", "9.npy, line 11: a label of pathfinder must be from 0 to 1; got '2'"),
     ):
         first.write_text(text)
@@ -494,13 +498,15 @@ def test_bad_pathfinder(tmp_path):
     with pytest.raises(ValueError, match=r"9\.npy is not a UTF-8 text"):
         load("pathfinder", tmp_path)
     first.write_text(good)
-    picture.write_bytes(b"no picture")
-    with pytest.raises(ValueError, match=r"sample_0\.png is no picture"):
+    image.write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"sample_0\.png is not a valid image"):
         load("pathfinder", tmp_path)
-    with pytest.raises(ValueError, match="pictures must have 128 x 128 pixels; got 32 x 32"):
+    with pytest.raises(ValueError, match="images must have 128 x 128 pixels; got 32 x 32"):
         load("pathx", tmp_path)
-    picture.unlink()
-    with pytest.raises(FileNotFoundError, match=r"there is no .*sample_0\.png, which its folder's metadata names"):
+    image.unlink()
+    with pytest.raises(
+        FileNotFoundError, match=r"there is no .*sample_0\.png, although the metadata of its folder lists it"
+    ):
         load("pathfinder", tmp_path)
     for path in (home / "metadata").iterdir():
         path.unlink()
@@ -525,7 +531,7 @@ def test_a_batch_of_texts_is_padded_on_the_right(tmp_path):
     assert first["attention_mask"].tolist() == [[1, 1, 1, 1, 1, 0], [1] * 6]
     assert second.keys() == {"input_ids", "labels"}  # nothing is padded
     assert first["labels"].tolist() + second["labels"].tolist() == [2, 3, 6]
-    with pytest.raises(ValueError, match="a batch of texts needs pad_id, the id of padding; got None"):
+    with pytest.raises(ValueError, match="pad_id must be the id of padding for texts; got None"):
         collate_lra(None)([found.sets["train"][0]])
 
 

@@ -122,26 +122,26 @@ def test_another_text_or_tokenizer_has_other_tokens(tmp_path, corpus):
     (tmp_path / "text").write_text("changed")
     changed = tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
     assert (changed.ids - 4).tolist() == list(b"changed")
-    assert bytes((first.ids - 4).astype(np.uint8)) == TEXT.encode()  # whoever uses the old ones goes on
+    assert bytes((first.ids - 4).astype(np.uint8)) == TEXT.encode()  # the old tokens stay usable
 
 
-def test_goes_on_after_an_interruption(tmp_path, corpus, small_shards, encoded, monkeypatch):
+def test_continues_after_an_interruption(tmp_path, corpus, small_shards, encoded, monkeypatch):
     cache = tmp_path / "cache"
-    original = module._replace
+    original = module.write_text
     finished = []
 
     def interrupt(path, text):
         if finished:
-            raise KeyboardInterrupt  # ids of the second shard are written, but not that it is done
+            raise KeyboardInterrupt  # ids of the second shard are written, the progress is not
         original(path, text)
         finished.append(path)
 
-    monkeypatch.setattr(module, "_replace", interrupt)
+    monkeypatch.setattr(module, "write_text", interrupt)
     with pytest.raises(KeyboardInterrupt):
         tokenize(corpus, "train", byte_tokenizer(), cache)
     assert len(encoded) == 2
     assert [path.suffix for path in cache.iterdir() if path.is_dir()] == [".part"]
-    monkeypatch.setattr(module, "_replace", original)
+    monkeypatch.setattr(module, "write_text", original)
     encoded.clear()
     tokens = tokenize(corpus, "train", byte_tokenizer(), cache)
     assert encoded == ["\nsat <s> on\r\n", LINES[-1]]
@@ -160,7 +160,7 @@ def test_a_full_disk(tmp_path, corpus, small_shards, encoded, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(module.os, "fsync", fsync)
-    with pytest.raises(OSError, match=r"no space left for tokens in .*cache; what is done is kept there"):
+    with pytest.raises(OSError, match=r"no space left for tokens in .*cache; finished parts are kept"):
         tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
     monkeypatch.undo()
     monkeypatch.setattr(module, "SHARD", 8)

@@ -6,7 +6,7 @@ from tnn._lazy import lazy_attributes
 from tnn.data.tokenizers import byte_tokenizer, gpt2_tokenizer, make_tokenizer, train_bpe
 
 if TYPE_CHECKING:
-    from tnn.data.blocks import CausalBlocks, MaskedBlocks, Order, collate
+    from tnn.data.blocks import CausalBlocks, MaskedBlocks, ShuffledEpochs, collate
     from tnn.data.corpus import Corpus, open_corpus
     from tnn.data.tokens import Tokens, tokenize
 
@@ -14,7 +14,7 @@ __all__ = [
     "CausalBlocks",
     "Corpus",
     "MaskedBlocks",
-    "Order",
+    "ShuffledEpochs",
     "Tokens",
     "byte_tokenizer",
     "collate",
@@ -29,7 +29,7 @@ HOMES = {
     "CausalBlocks": "tnn.data.blocks",
     "Corpus": "tnn.data.corpus",
     "MaskedBlocks": "tnn.data.blocks",
-    "Order": "tnn.data.blocks",
+    "ShuffledEpochs": "tnn.data.blocks",
     "Tokens": "tnn.data.tokens",
     "collate": "tnn.data.blocks",
     "open_corpus": "tnn.data.corpus",

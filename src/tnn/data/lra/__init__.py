@@ -1,4 +1,4 @@
-"""Long-Range Arena: six tasks on long sequences, as the authors of the paper and those of Skyformer read them."""
+"""Long-Range Arena: six tasks on long sequences, read as the paper does or as Skyformer does."""
 
 from typing import TYPE_CHECKING
 
@@ -7,13 +7,13 @@ from tnn._lazy import lazy_attributes
 if TYPE_CHECKING:
     from tnn.data.lra.batches import collate_lra
     from tnn.data.lra.loading import LraSets, load_lra
-    from tnn.data.lra.tasks import LRA, Flavour, LraTask, find_lra_task
+    from tnn.data.lra.tasks import LRA_TASKS, Flavour, LraTask, find_lra_task
 
-__all__ = ["LRA", "Flavour", "LraSets", "LraTask", "collate_lra", "find_lra_task", "load_lra"]
+__all__ = ["LRA_TASKS", "Flavour", "LraSets", "LraTask", "collate_lra", "find_lra_task", "load_lra"]
 
-# On first use, so that the processes of the generators, which live in this package, do without torch.
+# Lazy: the worker processes of the generators import this package and must not load torch.
 HOMES = {
-    "LRA": "tnn.data.lra.tasks",
+    "LRA_TASKS": "tnn.data.lra.tasks",
     "Flavour": "tnn.data.lra.tasks",
     "LraSets": "tnn.data.lra.loading",
     "LraTask": "tnn.data.lra.tasks",
