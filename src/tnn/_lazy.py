@@ -1,12 +1,16 @@
-"""Packages whose attributes load on first use, so that importing them costs nothing."""
+"""Packages that load their attributes on first use, and whose `dir()` lists their public names."""
 
 import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
 
-def lazy_attributes(package: str, homes: dict[str, str]) -> Callable[[str], Any]:
-    """A module's `__getattr__`; `homes` tells for each name the module that holds it, "" for a submodule itself."""
+def lazy_attributes(package: str, homes: dict[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The `__getattr__` and `__dir__` of a package: `__getattr__, __dir__ = lazy_attributes(__name__, {...})`.
+
+    `homes` maps each lazy name to the module that defines it, or to "" if the name is itself a module of the package.
+    """
 
     def __getattr__(name: str) -> Any:
         if name not in homes:
@@ -15,4 +19,19 @@ def lazy_attributes(package: str, homes: dict[str, str]) -> Callable[[str], Any]
             return importlib.import_module(f"{package}.{name}")
         return getattr(importlib.import_module(homes[name]), name)
 
-    return __getattr__
+    return __getattr__, public_names(package)
+
+
+def public_names(package: str) -> Callable[[], list[str]]:
+    """The `__dir__` of a package: the names in its `__all__`, and its dunder names.
+
+    >>> import tnn
+    >>> [name for name in dir(tnn.ops) if not name.startswith("_")][:2]
+    ['Bandwidth', 'backends']
+    """
+
+    def __dir__() -> list[str]:
+        attributes = vars(sys.modules[package])
+        return [*attributes["__all__"], *(name for name in attributes if name.startswith("__"))]
+
+    return __dir__

@@ -1,5 +1,6 @@
 """The paper's modules: relative position encoder, Toeplitz operator (1-D, 2-D), GTU, GLU, norm and block."""
 
+from tnn._lazy import public_names
 from tnn.layers.block import TNNBlock
 from tnn.layers.gated import GatedLinearUnit, GatedToeplitzUnit
 from tnn.layers.norm import SimpleRMSNorm
@@ -19,3 +20,5 @@ __all__ = [
     "ToeplitzOperator2d",
     "count_parameters",
 ]
+
+__dir__ = public_names(__name__)

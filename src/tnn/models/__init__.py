@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 # Lazy, for a configuration must load without the models: transformers asks for it while it is itself being imported.
-HOMES = {
+_HOMES = {
     "DecodingStep": "tnn.models.export",
     "TNNConfig": "tnn.models.configuration",
     "TNNForCausalLM": "tnn.models.heads",
@@ -64,4 +64,4 @@ HOMES = {
     "load_preset": "tnn.models.presets",
     "stream_loss": "tnn.models.chunks",
 }
-__getattr__ = lazy_attributes(__name__, HOMES)
+__getattr__, __dir__ = lazy_attributes(__name__, _HOMES)

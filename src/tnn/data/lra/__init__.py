@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["LRA_TASKS", "Flavour", "LraSets", "LraTask", "collate_lra", "find_lra_task", "load_lra"]
 
 # Lazy: the worker processes of the generators import this package and must not load torch.
-HOMES = {
+_HOMES = {
     "LRA_TASKS": "tnn.data.lra.tasks",
     "Flavour": "tnn.data.lra.tasks",
     "LraSets": "tnn.data.lra.loading",
@@ -21,4 +21,4 @@ HOMES = {
     "find_lra_task": "tnn.data.lra.tasks",
     "load_lra": "tnn.data.lra.loading",
 }
-__getattr__ = lazy_attributes(__name__, HOMES)
+__getattr__, __dir__ = lazy_attributes(__name__, _HOMES)
