@@ -7,7 +7,7 @@ Auto classes of transformers.
 from typing import TYPE_CHECKING
 
 from tnn._auto import register_auto_classes
-from tnn._lazy import lazy_attributes
+from tnn._lazy import lazy_attributes, public_names
 
 if TYPE_CHECKING:
     from tnn import cli, data, layers, mixers, models, ops, streaming, training
@@ -53,6 +53,7 @@ __all__ = [
 
 _SUBPACKAGES = ("cli", "data", "layers", "mixers", "models", "ops", "streaming", "training")
 _HOMES = {name: "" if name in _SUBPACKAGES else "tnn.models" for name in __all__}
-__getattr__, __dir__ = lazy_attributes(__name__, _HOMES)
+__getattr__ = lazy_attributes(__name__, _HOMES)
+__dir__ = public_names(__name__)
 
 register_auto_classes()

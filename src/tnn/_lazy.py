@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 
-def lazy_attributes(package: str, homes: dict[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package: `__getattr__, __dir__ = lazy_attributes(__name__, {...})`.
+def lazy_attributes(package: str, homes: dict[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package that loads the names in `homes` on first use.
 
-    `homes` maps each lazy name to the module that defines it, or to "" if the name is itself a module of the package.
+    `homes` maps each name to the module that defines it, or to "" if the name is itself a module of the package.
     """
 
     def __getattr__(name: str) -> Any:
@@ -19,7 +19,7 @@ def lazy_attributes(package: str, homes: dict[str, str]) -> tuple[Callable[[str]
             return importlib.import_module(f"{package}.{name}")
         return getattr(importlib.import_module(homes[name]), name)
 
-    return __getattr__, public_names(package)
+    return __getattr__
 
 
 def public_names(package: str) -> Callable[[], list[str]]:

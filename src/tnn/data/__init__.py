@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tnn._lazy import lazy_attributes
+from tnn._lazy import lazy_attributes, public_names
 
 if TYPE_CHECKING:
     from tnn.data import arrays, augmentation, glue, images, lra
@@ -51,4 +51,5 @@ _HOMES = {
     "tokenize": "tnn.data.tokens",
     "train_bpe": "tnn.data.tokenizers",
 }
-__getattr__, __dir__ = lazy_attributes(__name__, _HOMES)
+__getattr__ = lazy_attributes(__name__, _HOMES)
+__dir__ = public_names(__name__)

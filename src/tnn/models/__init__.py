@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tnn._lazy import lazy_attributes
+from tnn._lazy import lazy_attributes, public_names
 
 if TYPE_CHECKING:
     from tnn.models.backbone import TNNModel, TNNPreTrainedModel
@@ -64,4 +64,5 @@ _HOMES = {
     "load_preset": "tnn.models.presets",
     "stream_loss": "tnn.models.chunks",
 }
-__getattr__, __dir__ = lazy_attributes(__name__, _HOMES)
+__getattr__ = lazy_attributes(__name__, _HOMES)
+__dir__ = public_names(__name__)

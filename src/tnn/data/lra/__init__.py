@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tnn._lazy import lazy_attributes
+from tnn._lazy import lazy_attributes, public_names
 
 if TYPE_CHECKING:
     from tnn.data.lra.batches import collate_lra
@@ -21,4 +21,5 @@ _HOMES = {
     "find_lra_task": "tnn.data.lra.tasks",
     "load_lra": "tnn.data.lra.loading",
 }
-__getattr__, __dir__ = lazy_attributes(__name__, _HOMES)
+__getattr__ = lazy_attributes(__name__, _HOMES)
+__dir__ = public_names(__name__)
