@@ -313,7 +313,7 @@ BAD_INPUT = [
     (FLOAT.tolist(), GOOD, {}, TypeError, "x must be a torch.Tensor; got list"),
     (FLOAT, GOOD.int(), {}, TypeError, "coefficients must be float64, .* got torch.int32"),
     (FLOAT, torch.randn(9), {}, ValueError, r"coefficients must have shape \(2 \* lags - 1, channels\); got \(9,\)"),
-    (FLOAT, torch.randn(8, 3), {}, ValueError, "odd number, .* got 8"),
+    (FLOAT, torch.randn(8, 3), {}, ValueError, "odd number of rows, .* got 8"),
     (FLOAT, torch.randn(0, 3), {"causal": True}, ValueError, "at least lag 0"),
     (FLOAT, GOOD, {"backend": "magic"}, ValueError, "backend must be one of 'auto', 'dense', .* got 'magic'"),
     (FLOAT, GOOD.to("meta"), {}, ValueError, "must share a device; got cpu and meta"),
