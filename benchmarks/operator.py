@@ -2,8 +2,8 @@
 
     python -m benchmarks.operator          writes results/operator.md and results/operator.png
 
-Both get the same input and precomputed coefficients, in turn, in one run; times are medians. Ours uses the lags that the
-default bandwidth cut keeps; theirs uses all lags. The floor is a copy of x into new memory.
+Both get the same input and precomputed coefficients, in turn, in one run; times are medians. Ours uses the lags that
+the default bandwidth cut keeps; theirs uses all lags. The floor is a copy of x into new memory.
 """
 
 import subprocess

@@ -91,7 +91,7 @@ def resident_megabytes() -> float:
 
 
 def report_stream(chunk: int) -> None:
-    """Print the perplexity of STREAM tokens, and MB after the first chunk, at the maximum of all later ones, at the end.
+    """Print the perplexity of STREAM tokens, and MB after the first chunk, at the maximum afterwards, and at the end.
 
     A chunk runs when the next one has been read, because its last token predicts the first token of the next one.
     """
