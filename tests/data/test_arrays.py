@@ -1,4 +1,4 @@
-"""Images as arrays: the files of CIFAR-10, MNIST and numpy, packed or not, whole or damaged."""
+"""Images as arrays: the files of CIFAR-10, MNIST and numpy, compressed or not, complete or damaged."""
 
 import gzip
 import lzma
@@ -23,7 +23,7 @@ def some_images(count, shape):
 
 
 def python2_pickle(images, labels):
-    """Of a batch, opcode by opcode as Python 2 and numpy 1 wrote it: every string is one of bytes."""
+    """The pickle of a batch, opcode by opcode as Python 2 and numpy 1 wrote it: all strings are bytes."""
 
     def string(text):
         return b"U" + bytes([len(text)]) + text
@@ -102,7 +102,7 @@ def test_cifar_python(tmp_path, sub_folder, encode):
 def test_the_pickles_are_those_of_python_2():
     images, labels = some_images(2, (32, 32, 3))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy's: of the old name, of the old dtype
+        warnings.simplefilter("ignore")  # of numpy, about the old name and the old dtype
         batch = pickle.loads(python2_pickle(images, labels), encoding="bytes")
     assert batch[b"labels"] == labels.tolist()
     assert np.array_equal(batch[b"data"], images.transpose(0, 3, 1, 2).reshape(2, -1))
@@ -138,12 +138,12 @@ def test_npy_with_axes_of_one(tmp_path):
     check(load_arrays(tmp_path), parts)
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress)])
+@pytest.mark.parametrize(("suffix", "compress"), [(".xz", lzma.compress), (".gz", gzip.compress)])
 @pytest.mark.parametrize("write", [write_mnist, write_npy, lambda folder: write_cifar(folder, python2_pickle)])
-def test_packed_files(tmp_path, write, suffix, pack):
+def test_compressed_files(tmp_path, write, suffix, compress):
     expected = write(tmp_path)
     for path in list(tmp_path.iterdir()):
-        path.with_name(path.name + suffix).write_bytes(pack(path.read_bytes()))
+        path.with_name(path.name + suffix).write_bytes(compress(path.read_bytes()))
         path.unlink()
     assert holds_arrays(tmp_path)
     check(load_arrays(tmp_path), expected)
@@ -172,7 +172,7 @@ def test_a_malicious_pickle_does_nothing(tmp_path, protocol):
 
 
 @pytest.mark.parametrize("name", ["builtins eval", "numpy load", "numpy.core.multiarray scalar", "_codecs encode"])
-def test_only_arrays_may_be_named(tmp_path, name):
+def test_a_pickle_may_name_only_arrays(tmp_path, name):
     module, function = name.split()
     write_cifar(tmp_path, new_pickle)
     (tmp_path / "test_batch").write_bytes(f"c{module}\n{function}\n(S'1'\ntR.".encode())
@@ -189,7 +189,7 @@ def test_an_npy_of_objects_is_refused(tmp_path):
 
 
 @given(data=st.binary(max_size=60))
-def test_any_bytes_end_in_one_clear_line(tmp_path_factory, data):
+def test_any_bytes_give_a_clear_error(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("cifar")
     (folder / "data_batch_1").write_bytes(data)
     for name in CIFAR[1:]:

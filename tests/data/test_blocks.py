@@ -23,7 +23,7 @@ def make_tokens(lengths, dtype=np.uint16):
 
 
 def plain(example):
-    """A masked example's tokens as they were."""
+    """The original tokens of a masked example."""
     return torch.where(example["labels"] == -100, example["input_ids"], example["labels"]).tolist()
 
 
@@ -56,7 +56,7 @@ def test_bad_blocks():
 
 
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=20), length=st.integers(2, 10))
-def test_masked_blocks_hold_whole_lines(lengths, length):
+def test_masked_blocks_hold_complete_lines(lengths, length):
     tokens = make_tokens(lengths)
     blocks = [plain(block) for block in MaskedBlocks(tokens, length, TOKENIZER, seed=1)]
     assert all(block[0] == 0 and 2 <= len(block) <= length for block in blocks)
@@ -93,7 +93,7 @@ def test_the_statistics_of_masking():
     assert masked.float().mean() == pytest.approx(0.8, abs=0.01)
     assert kept.float().mean() == pytest.approx(0.1, abs=0.01)
     random = after[~masked & ~kept]
-    assert {*random.tolist()} == {*range(4, 260)}  # no special token, every other
+    assert {*random.tolist()} == {*range(4, 260)}  # every token that is not special
     assert ids[~selected].max() < 260
 
 
@@ -139,7 +139,7 @@ def test_a_prefix_is_the_same_order():
     assert list(ShuffledEpochs(range(10), 0, count=25)) == list(ShuffledEpochs(range(10), 0, count=1000))[:25]
 
 
-def test_a_long_training_is_cheap():
+def test_a_long_training_needs_little_memory():
     order = ShuffledEpochs(range(1000), seed=0, count=50_000 * 512)
     assert len(order) == 25_600_000
     assert 0 <= order[25_599_999] < 1000
@@ -172,7 +172,7 @@ def test_workers_change_nothing(workers):
     assert rows == [order[i]["input_ids"].tolist() for i in range(10)]
 
 
-def test_everything_goes_to_another_process():
+def test_datasets_can_be_pickled():
     order = ShuffledEpochs(MaskedBlocks(make_tokens([7, 9]), 12, TOKENIZER, seed=0), seed=0, count=5)
     copy, batch = pickle.loads(pickle.dumps(order)), pickle.loads(pickle.dumps(collate(1)))
     assert batch([copy[4]])["input_ids"].tolist() == collate(1)([order[4]])["input_ids"].tolist()
@@ -188,7 +188,7 @@ def test_a_padded_batch():
     long = {
         "input_ids": torch.tensor([0, 1, 5]),
         "labels": torch.tensor([-100, 7, -100]),
-    }  # an id that is the padding's
+    }  # an id equal to that of padding
     short = {"input_ids": torch.tensor([0]), "labels": torch.tensor([6])}
     batch = collate(1)([short, long])
     assert batch["input_ids"].tolist() == [[0, 1, 1], [0, 1, 5]]
@@ -199,7 +199,7 @@ def test_a_padded_batch():
 
 
 @pytest.mark.parametrize(("labels", "dtype"), [([1, 0], torch.long), ([2.5, 0.0], torch.float32)])
-def test_labels_of_whole_texts(labels, dtype):
+def test_one_label_per_text(labels, dtype):
     batch = collate(1)([{"input_ids": [0, 2], "labels": labels[0]}, {"input_ids": [0], "labels": labels[1]}])
     assert (batch["labels"].tolist(), batch["labels"].dtype) == (labels, dtype)
     assert batch["input_ids"].tolist() == [[0, 2], [0, 1]]

@@ -20,7 +20,7 @@ TOKENIZER = byte_tokenizer()
 MNLI = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse "
 STSB = "index genre filename year old_index source1 source2 sentence1 sentence2"
 
-# Of each task: the first lines of train and of test as the official files have them, and the example of the former.
+# For each task: the first lines of the official train and test files, and the example of the former.
 LAYOUTS = {
     "cola": ("gj04|0|*|They drank the pub.", "index|sentence\n0|A.", Example("They drank the pub.", None, 0)),
     "sst2": ("sentence|label\nno wit , |0", "index|sentence\n0|A.", Example("no wit ,", None, 0)),
@@ -115,7 +115,7 @@ def test_broken_rows(tmp_path):
         load_glue("rte", tmp_path)
 
 
-def test_only_the_splits_that_are_there_or_wanted(tmp_path):
+def test_only_the_splits_that_exist_or_are_asked_for(tmp_path):
     write(tmp_path, "qnli", "validation", LAYOUTS["qnli"][0])
     write(tmp_path, "qnli", "test", LAYOUTS["qnli"][1])
     assert list(load_glue("qnli", str(tmp_path))) == ["validation", "test"]
@@ -126,7 +126,7 @@ def test_only_the_splits_that_are_there_or_wanted(tmp_path):
         load_glue("qnli", tmp_path, ["dev"])
 
 
-def test_nothing_there(tmp_path):
+def test_missing_files(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"CoLA.train\.tsv"):
         load_glue("cola", tmp_path / "none")
     with pytest.raises(FileNotFoundError, match=r"cola must hold parquet files"):
@@ -164,7 +164,7 @@ def test_bad_files(tmp_path, task, old, new, message):
     assert message in str(caught.value)
 
 
-def test_a_file_that_is_no_text(tmp_path):
+def test_a_file_that_is_not_text(tmp_path):
     write(tmp_path, "sst2", "train", "").write_bytes(b"sentence\tlabel\n\xff\t1\n")
     with pytest.raises(ValueError, match=r"train\.tsv is not a UTF-8 text"):
         load_glue("sst2", tmp_path)
@@ -233,7 +233,7 @@ def test_bad_tables(tmp_path):
         load_glue("qnli", f"hf:{tmp_path}")
 
 
-def test_a_name_on_the_hub_is_asked_for_its_task(monkeypatch):
+def test_a_task_of_a_name_on_the_hub(monkeypatch):
     asked = []
     monkeypatch.setattr("datasets.load_dataset", lambda *names: asked.append(names) or {"train": table("sst2", 1)})
     assert load_glue("sst2", "hf:nyu-mll/glue") == {"train": [Example("sentence", None, 1)]}
@@ -357,7 +357,7 @@ def slow_pearson(x, y):
 
 
 def slow_ranks(x):
-    """1 + how many are smaller + half of how many others are equal."""
+    """1 + the number of smaller values + half of the number of other equal values."""
     return [1 + sum(b < a for b in x) + (sum(b == a for b in x) - 1) / 2 for a in x]
 
 
@@ -378,10 +378,10 @@ def test_scores_of_two_classes(pairs):
 @given(pairs=PAIRS)
 def test_correlations(pairs):
     x, y = zip(*pairs, strict=True)
-    found = score("stsb", x, y)
-    assert list(found) == ["pearson", "spearman"]
-    assert found["pearson"] == pytest.approx(slow_pearson(x, y), abs=1e-6)
-    assert found["spearman"] == pytest.approx(slow_pearson(slow_ranks(x), slow_ranks(y)), abs=1e-9)
+    scores = score("stsb", x, y)
+    assert list(scores) == ["pearson", "spearman"]
+    assert scores["pearson"] == pytest.approx(slow_pearson(x, y), abs=1e-6)
+    assert scores["spearman"] == pytest.approx(slow_pearson(slow_ranks(x), slow_ranks(y)), abs=1e-9)
 
 
 def test_headlines_come_first():

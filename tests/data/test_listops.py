@@ -105,8 +105,8 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("listops")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(listops, "PART", 5)
-        found = generate_listops(folder, seed=3, workers=1, **SIZES)
-    return folder, found
+        statistics = generate_listops(folder, seed=3, workers=1, **SIZES)
+    return folder, statistics
 
 
 @pytest.fixture(scope="module")
@@ -190,10 +190,10 @@ def test_every_target_of_a_sample(sample):
 
 def test_shape_of_the_trees(sample):
     rows, _ = sample
-    found = [node for source, _ in rows[:300] for node in nodes(parse_text(source))]
-    assert max(depth for depth, _, _ in found) == 10
-    assert all(operator is None for depth, operator, _ in found if depth == 10)
-    operators = [(operator, operands) for _, operator, operands in found if operator]
+    all_nodes = [node for source, _ in rows[:300] for node in nodes(parse_text(source))]
+    assert max(depth for depth, _, _ in all_nodes) == 10
+    assert all(operator is None for depth, operator, _ in all_nodes if depth == 10)
+    operators = [(operator, operands) for _, operator, operands in all_nodes if operator]
     _, counts = np.unique([operator for operator, _ in operators], return_counts=True)
     assert counts.size == 4
     assert counts / len(operators) == pytest.approx([1 / 4] * 4, abs=0.01)  # some 45,000 operators
@@ -235,7 +235,7 @@ def test_early_stops_do_not_change_what_is_kept(monkeypatch):
 
 
 def test_files(made):
-    folder, found = made
+    folder, statistics = made
     splits = [read(folder / name) for name in NAMES]
     assert [len(rows) for rows in splits] == [30, 7, 5]
     rows = [row for split in splits for row in split]
@@ -243,8 +243,8 @@ def test_files(made):
     for source, target in rows:
         assert target == naive_value(parse_text(source)) == evaluate_listops(source)
     lengths = [counted_length(source) for source, _ in rows]
-    assert found[1:] == (42, np.mean(lengths), np.median(lengths))
-    assert found.drawn > 42
+    assert statistics[1:] == (42, np.mean(lengths), np.median(lengths))
+    assert statistics.drawn > 42
     assert {path.name for path in folder.iterdir()} == {*NAMES, "generated.json", "statistics.json", ".lock"}
 
 
@@ -254,8 +254,8 @@ def test_the_seed_decides(made, tmp_path):
 
 
 def test_the_same_on_every_machine(tmp_path):
-    found = generate_listops(tmp_path, train=3, validation=0, test=0, workers=1)
-    assert [type(number) for number in found] == [int, int, float, float]
+    statistics = generate_listops(tmp_path, train=3, validation=0, test=0, workers=1)
+    assert [type(number) for number in statistics] == [int, int, float, float]
     digest = hashlib.sha256((tmp_path / NAMES[0]).read_bytes()).hexdigest()
     assert digest.startswith("df83e5285038054cc9ccad2607e9b440")
     assert contents(tmp_path)[1:] == [b"Source\tTarget\n"] * 2
@@ -273,7 +273,7 @@ def test_equal_trees_are_kept_once(tmp_path, monkeypatch):
     monkeypatch.setattr(listops, "LONGER_THAN", 0)
     monkeypatch.setattr(listops, "SHORTER_THAN", 5)
     monkeypatch.setattr(listops, "PART", 20)
-    found = generate_listops(tmp_path, seed=1, train=30, validation=5, test=5, workers=1)
+    statistics = generate_listops(tmp_path, seed=1, train=30, validation=5, test=5, workers=1)
     rows = [row for name in NAMES for row in read(tmp_path / name)]
 
     expected, drawn = [], 0
@@ -286,7 +286,7 @@ def test_equal_trees_are_kept_once(tmp_path, monkeypatch):
             if tree and (tree.text, tree.value) not in expected:
                 expected.append((tree.text, tree.value))
     assert rows == expected
-    assert found[:2] == (drawn, 40)
+    assert statistics[:2] == (drawn, 40)
     assert drawn > 80
 
 

@@ -1,4 +1,4 @@
-"""Pathfinder: the rules of a image, replayed from its record; the pens against geometry; the files of a set."""
+"""Pathfinder: the rules of an image, checked on its record; patches against geometry; the files of a set."""
 
 import math
 import sys
@@ -99,7 +99,7 @@ def test_a_snake_leads_from_its_origin_to_its_terminal(drawings):
             assert tuple(tail) == snake.origin
             for paddle in snake.paddles[1:]:
                 tip, back = ends(paddle, length)
-                assert np.hypot(*(back - head)) == pytest.approx(2 * margin, abs=3)  # as good as whole pixels allow
+                assert np.hypot(*(back - head)) == pytest.approx(2 * margin, abs=3)  # as exact as pixels allow
                 head = tip
             assert tuple(head) == snake.terminal
             ways = [snake.paddles[0].angle, *(paddle.angle - math.pi for paddle in snake.paddles[1:])]
@@ -128,7 +128,7 @@ def test_targets_start_near_the_middle_and_apart(drawings):
         assert math.dist(first, second) == pytest.approx(settings.seed_distance, abs=math.sqrt(2))
 
 
-def test_each_paddle_keeps_away_from_what_is_occupied(drawings):
+def test_each_paddle_avoids_what_is_occupied(drawings):
     """The rule, replayed: what is occupied are the border and all halos but those of the newest paddles."""
     for settings, drawing in drawings:
         occupied = np.ones((settings.size + 40, settings.size + 40))
@@ -234,11 +234,11 @@ def files(folder):
     }
 
 
-def test_a_set_can_be_read_as_others_read_it(tmp_path, small_parts):
+def test_a_set_has_the_official_format(tmp_path, small_parts):
     generate(tmp_path)
     root = tmp_path / "curv_baseline"
     assert sorted(path.name for path in (root / "metadata").iterdir()) == ["0.npy", "1.npy", "2.npy"]
-    found = []
+    examples = []
     for metadata in sorted((root / "metadata").glob("*.npy"), key=lambda path: int(path.stem)):
         *lines, rest = metadata.read_bytes().decode().split("\n")
         assert rest == ""
@@ -248,12 +248,12 @@ def test_a_set_can_be_read_as_others_read_it(tmp_path, small_parts):
             assert columns[4:] == ["1.0", "6", "2", "2", "0.5", "1"]
             with Image.open(root / columns[0] / columns[1]) as image:
                 assert (image.mode, image.size) == ("L", (32, 32))
-                found.append((np.asarray(image), int(columns[3])))
-    assert len(found) == 10
+                examples.append((np.asarray(image), int(columns[3])))
+    assert len(examples) == 10
     assert len(list(root.glob("imgs/*/sample_*.png"))) == 10
     for part in range(3):
         rng = np.random.default_rng([3, part])
-        for image, label in found[4 * part : 4 * part + 4]:
+        for image, label in examples[4 * part : 4 * part + 4]:
             drawing = draw_pathfinder(rng, pathfinder_settings(32, 6))
             np.testing.assert_array_equal(image, drawing.image)
             assert label == drawing.label
@@ -284,7 +284,7 @@ def test_a_set_does_not_depend_on_the_workers(tmp_path, small_parts):
 
 
 @pytest.mark.parametrize("step", range(1, 11))
-def test_a_stopped_set_goes_on_where_it_was(tmp_path, small_parts, monkeypatch, step):
+def test_a_stopped_set_is_continued(tmp_path, small_parts, monkeypatch, step):
     generate(tmp_path / "whole")
     root = tmp_path / "stopped" / "curv_baseline"
     monkeypatch.setattr(pathfinder, "draw_pathfinder", stop_at(step, draw_pathfinder))
@@ -311,7 +311,7 @@ def stop_at(step, function):
     return stopping
 
 
-def test_a_part_without_its_metadata_is_made_anew(tmp_path, small_parts):
+def test_a_part_without_its_metadata_is_made_again(tmp_path, small_parts):
     generate(tmp_path)
     whole = files(tmp_path)
     (tmp_path / "curv_baseline" / "metadata" / "1.npy").unlink()
@@ -344,7 +344,7 @@ def test_a_folder_of_other_settings_is_refused(tmp_path):
     assert files(tmp_path) == whole
 
 
-def test_without_pillow_nothing_is_begun(tmp_path, monkeypatch):
+def test_without_pillow_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ModuleNotFoundError, match=r"needs pillow: pip install 'toeplitz-nn\[vision\]'"):
         generate(tmp_path)

@@ -23,7 +23,7 @@ def threads():
 
 
 @pytest.fixture
-def load_anew(monkeypatch):
+def reload(monkeypatch):
     """Loads the library again with other environment variables, as a new process would."""
 
     def load(**environment):
@@ -48,7 +48,7 @@ def relative_error(y, expected):
     future=st.floats(0, 1),
     seed=st.integers(0, 2**16),
 )
-def test_any_reach_and_any_number_of_channels(rows, n, d, past, future, seed):
+def test_any_lags_and_any_number_of_channels(rows, n, d, past, future, seed):
     """Kernels with different numbers of past and future lags, remainders of vector lanes, one frame and several."""
     torch.manual_seed(seed)
     past, future = round(past * (n - 1)), round(future * (n - 1))
@@ -124,15 +124,15 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def test_works_in_a_forked_child():
-    """In a process of its own: one with the threads of pytest and torch must not be forked."""
+    """In a separate process: this one has threads and should not be forked."""
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", ["portable", "avx2", "avx512"])
-def test_every_instruction_set_of_this_processor(tmp_path, load_anew, name):
-    copy = shutil.copy(native.load()[0]._name, tmp_path / f"{name}.so")  # a library chooses once, a copy chooses anew
-    status = load_anew(TNN_NATIVE_ISA=name, TNN_NATIVE_LIBRARY=str(copy))
+def test_every_instruction_set_of_this_processor(tmp_path, reload, name):
+    copy = shutil.copy(native.load()[0]._name, tmp_path / f"{name}.so")  # a library chooses only once, so load a copy
+    status = reload(TNN_NATIVE_ISA=name, TNN_NATIVE_LIBRARY=str(copy))
     if status != f"available ({name})":
         pytest.skip(f"this processor has no {name}")
     assert native.load()[0]._name == str(copy)
@@ -145,18 +145,18 @@ def test_every_instruction_set_of_this_processor(tmp_path, load_anew, name):
             assert (result - expected).abs().max() < 5e-6 * max(expected.abs().max(), n**0.5)
 
 
-def test_can_be_switched_off(load_anew):
+def test_can_be_switched_off(reload):
     before = native.load()[1]
-    assert load_anew(TNN_DISABLE_NATIVE="1") == backends()["native"] == "switched off by TNN_DISABLE_NATIVE"
+    assert reload(TNN_DISABLE_NATIVE="1") == backends()["native"] == "switched off by TNN_DISABLE_NATIVE"
     y = toeplitz_matmul(torch.ones(3, 2), torch.ones(3, 2), causal=True, backend="native")
     assert torch.allclose(y[:, 0], torch.tensor([1.0, 2.0, 3.0]))
     with pytest.raises(RuntimeError, match="native Toeplitz kernel: switched off by TNN_DISABLE_NATIVE"):
         native.convolve(torch.ones(1, 3, 2), torch.ones(3, 2), 0)
-    assert load_anew(TNN_DISABLE_NATIVE="0") == backends()["native"] == before
+    assert reload(TNN_DISABLE_NATIVE="0") == backends()["native"] == before
 
 
-def test_a_missing_library_is_logged_once_and_replaced(tmp_path, load_anew, caplog):
-    load_anew(TNN_NATIVE_LIBRARY=str(tmp_path / "nothing.so"))
+def test_a_missing_library_is_logged_once_and_replaced(tmp_path, reload, caplog):
+    reload(TNN_NATIVE_LIBRARY=str(tmp_path / "nothing.so"))
     for backend in ("auto", "native"):
         y = toeplitz_matmul(torch.ones(300, 2), torch.ones(300, 2), causal=True, backend=backend)
         assert torch.allclose(y[:, 0], torch.arange(1.0, 301), atol=1e-3)
