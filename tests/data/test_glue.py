@@ -338,7 +338,7 @@ def test_a_model_takes_a_batch(task):
 # --- scores
 
 BITS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
-# Few different values, so that there are ties; and any that a float32 model can put out within reason.
+# Few different values, so that there are ties; and values that a float32 model can output.
 VALUES = st.sampled_from([0.0, 1.0, 2.5, 5.0]) | st.floats(-1e6, 1e6, width=32)
 PAIRS = st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=30)
 
@@ -397,7 +397,7 @@ def test_known_scores():
 
 
 @pytest.mark.parametrize("constant", [0, 1])
-def test_a_constant_says_nothing(constant):
+def test_constant_predictions_have_no_correlation(constant):
     assert score("cola", [constant] * 3, [0, 1, 1]) == {"matthews": 0.0}
     assert score("cola", [constant] * 3, [constant] * 3) == {"matthews": 0.0}
     assert score("stsb", [constant + 0.1] * 3, [0, 1, 1]) == {"pearson": 0.0, "spearman": 0.0}
@@ -424,7 +424,7 @@ def test_bad_scores(task, predictions, labels, message):
 
 def test_majority():
     assert majority_score("mrpc", [1, 1, 0, 1], [1, 0, 1]) == {"f1": pytest.approx(6 / 7), "accuracy": 0.75}
-    assert majority_score("rte", [1, 1, 0, 1], [0, 0, 1]) == {"accuracy": 0.25}  # of training, not of what is scored
+    assert majority_score("rte", [1, 1, 0, 1], [0, 0, 1]) == {"accuracy": 0.25}  # the majority of the training labels
     assert majority_score("mnli", [2, 2, 0], [0, 2, 2, 1]) == {"accuracy": pytest.approx(2 / 3)}
     assert majority_score("cola", [0, 1], [1]) == {"matthews": 0.0}
     assert majority_score("stsb", [0.1, 3.3, 5], [0.1, 0.2, 0.7]) == {"pearson": 0.0, "spearman": 0.0}
@@ -432,9 +432,9 @@ def test_majority():
         majority_score("rte", [1], [])
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress)])
-def test_packed_files(tmp_path, suffix, pack):
+@pytest.mark.parametrize(("suffix", "compress"), [(".xz", lzma.compress), (".gz", gzip.compress)])
+def test_compressed_files(tmp_path, suffix, compress):
     (tmp_path / "SST-2").mkdir()
     text = "sentence\tlabel\na charming journey\t1\n"
-    (tmp_path / "SST-2" / f"dev.tsv{suffix}").write_bytes(pack(text.encode()))
+    (tmp_path / "SST-2" / f"dev.tsv{suffix}").write_bytes(compress(text.encode()))
     assert load_glue("sst2", tmp_path) == {"validation": [Example("a charming journey", None, 1)]}

@@ -21,7 +21,7 @@ def pixels(image):
 
 
 def write_folder(root, splits=("train", "val"), classes=("b", "a", "c")):
-    """Of each split two images per class."""
+    """Two images per split and class."""
     made = {}
     for split in splits:
         for name in classes:
@@ -141,7 +141,7 @@ def test_two_folders_for_validation(tmp_path):
         open_images(str(tmp_path))
 
 
-def test_nothing_there(tmp_path):
+def test_missing_files(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"holds no images: it must have image files in train/CLASS/"):
         open_images(str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"no images at .*nowhere: it must be a folder"):
@@ -177,7 +177,7 @@ def test_validation_is_the_last_tenth_of_a_permutation(tmp_path):
             assert np.array_equal(sets[split][i][0].numpy(), stored[place])
 
 
-def test_too_few_to_cut_a_validation_set_off(tmp_path):
+def test_too_few_images_for_a_validation_set(tmp_path):
     write_arrays(tmp_path, count=9)
     with pytest.raises(ValueError, match=r"has no validation set, and its 9 training images are too few"):
         open_images(str(tmp_path))
@@ -282,7 +282,7 @@ def test_no_such_table(tmp_path):
 
 
 @pytest.mark.parametrize("write", [write_folder, write_arrays])
-def test_sets_go_to_other_processes(tmp_path, write):
+def test_sets_can_be_pickled(tmp_path, write):
     write(tmp_path)
     images = open_images(str(tmp_path))["validation"]
     copy = pickle.loads(pickle.dumps(images))

@@ -35,7 +35,7 @@ if __name__ == "__main__":
     listops.generate_listops(Path(sys.argv[1]), seed=3, train=30, validation=7, test=5, workers=2)
 """
 
-# --- a third way to the value: pairs of pairs, as the parentheses say
+# --- a third way to compute the value: nested pairs, by the parentheses
 
 
 def parse(tokens):
@@ -172,7 +172,7 @@ def test_known_values(source, value):
         ("[SM 1 ² ]", "token 3 .*; got '²'"),
     ],
 )
-def test_texts_that_are_no_tree(source, message):
+def test_texts_that_are_not_trees(source, message):
     with pytest.raises(ValueError, match=message):
         evaluate_listops(source)
 
@@ -203,7 +203,7 @@ def test_shape_of_the_trees(sample):
 
 
 def test_small_trees_are_drawn_as_often_as_they_should_be():
-    """Of those that are not selected by their length: digits, and operators with digits alone."""
+    """Trees before the selection by length: single digits, and operators whose operands are all digits."""
     random, total = Random(1), 20_000
     drawn = [listops._draw_tree(random) for _ in range(total)]
     lengths = np.bincount([tree.length for tree in drawn if tree])
@@ -224,7 +224,7 @@ def test_the_share_that_is_kept_and_the_lengths(sample):
 def test_early_stops_do_not_change_what_is_kept(monkeypatch):
     """The length that counts up while a tree is drawn never exceeds its final one."""
     monkeypatch.setattr(listops, "SHORTER_THAN", 10**9)
-    monkeypatch.setattr(listops, "DEPTH", 6)  # else some trees are very large
+    monkeypatch.setattr(listops, "DEPTH", 6)  # otherwise some trees are very large
     random = Random(2)
     whole = [listops._draw_tree(random) for _ in range(500)]
     assert all(tree.length == counted_length(tree.text) for tree in whole)
@@ -269,7 +269,7 @@ def test_the_number_of_workers_does_not_matter(made, tmp_path, monkeypatch, work
 
 
 def test_equal_trees_are_kept_once(tmp_path, monkeypatch):
-    """Of such short ones many are equal, so that more are drawn than were planned."""
+    """Many short trees are equal, so more are drawn than planned."""
     monkeypatch.setattr(listops, "LONGER_THAN", 0)
     monkeypatch.setattr(listops, "SHORTER_THAN", 5)
     monkeypatch.setattr(listops, "PART", 20)
@@ -312,7 +312,7 @@ def test_finished_parts_are_not_made_again(made, tmp_path, monkeypatch):
     assert contents(tmp_path) == contents(made[0])
 
     before = [(tmp_path / name).stat().st_mtime_ns for name in NAMES]
-    assert generate_listops(tmp_path, seed=3, workers=1, **SIZES) == made[1]  # all is there
+    assert generate_listops(tmp_path, seed=3, workers=1, **SIZES) == made[1]  # everything exists already
     assert [(tmp_path / name).stat().st_mtime_ns for name in NAMES] == before
     assert len(asked) == 10
 
@@ -337,7 +337,7 @@ def test_half_a_file_is_never_seen(made, tmp_path, monkeypatch):
 def test_an_interruption_at_the_very_end(made, tmp_path, monkeypatch):
     monkeypatch.setattr(listops, "PART", 5)
     with monkeypatch.context() as patch:
-        patch.setattr(listops.statistics, "median", lambda _: 1 / 0)  # when the files are there, but not the statistics
+        patch.setattr(listops.statistics, "median", lambda _: 1 / 0)  # after the files, before the statistics
         with pytest.raises(ZeroDivisionError):
             generate_listops(tmp_path, seed=3, workers=1, **SIZES)
     assert contents(tmp_path) == contents(made[0])

@@ -221,7 +221,7 @@ def test_reviews(tmp_path):
     )
 
 
-def test_the_vocabulary_is_of_what_models_see(tmp_path):
+def test_the_vocabulary_covers_what_models_see(tmp_path):
     data = load("text", write_reviews(tmp_path, ["aab"] * 15, [0] * 15), length=3)  # "aa" and the end
     assert set(data.tokenizer.get_vocab()) == {"<pad>", "<unk>", "<eos>", "a"}
     assert ids(data, "test") == [[3, 3, 2]] * 15
@@ -316,7 +316,7 @@ def test_retrieval(tmp_path):
     assert padded["pair_attention_mask"].sum() == len("b'CC'")
 
 
-def test_a_trained_tokenizer_serves_without_the_training_split(tmp_path):
+def test_a_trained_tokenizer_replaces_the_training_split(tmp_path):
     trained = load("listops", write_listops(tmp_path, [("[MAX 1 2 ]", 2)])).tokenizer
     (tmp_path / "basic_train.tsv").unlink()
     write_listops(tmp_path, [("[MAX 1 3 ]", 3)], ["test"])
@@ -327,15 +327,15 @@ def test_a_trained_tokenizer_serves_without_the_training_split(tmp_path):
         load("listops", tmp_path, splits=["test"])
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress)])
-def test_packed_files(tmp_path, suffix, pack):
+@pytest.mark.parametrize(("suffix", "compress"), [(".xz", lzma.compress), (".gz", gzip.compress)])
+def test_compressed_files(tmp_path, suffix, compress):
     expected = {}
     for task, write in (("text", write_reviews), ("listops", write_listops), ("retrieval", write_pairs)):
         (tmp_path / task).mkdir()
         write(tmp_path / task)
         expected[task] = ids(load(task, tmp_path / task), "test")
         for path in (tmp_path / task).iterdir():
-            path.with_name(path.name + suffix).write_bytes(pack(path.read_bytes()))
+            path.with_name(path.name + suffix).write_bytes(compress(path.read_bytes()))
             path.unlink()
         assert ids(load(task, tmp_path / task), "test") == expected[task]
 
@@ -372,7 +372,7 @@ def test_bad_files(tmp_path, task, name, text, message):
         ("pathx", r"there is no .*curv_contour_length_14.metadata: pathx needs pathfinder128 in"),
     ],
 )
-def test_nothing_there(tmp_path, task, message):
+def test_missing_files(tmp_path, task, message):
     with pytest.raises(FileNotFoundError, match=message):
         load_lra(task, tmp_path)
 
@@ -419,12 +419,12 @@ def test_pixels_are_numbers_or_ids(tmp_path):
     assert pixels[0, 0, 0].item() == pytest.approx((3 - 122.6) / 61, abs=1e-6)
     assert pixels[0, 31, 31].item() == pytest.approx((200 - 122.6) / 61, abs=1e-6)
     black, other = load("image", tmp_path, flavour="skyformer").sets["test"][0], data.sets["test"][1]
-    assert black["attention_mask"].tolist() == [0] + [1] * 1023  # the first pixel is black, and taken for padding
+    assert black["attention_mask"].tolist() == [0] + [1] * 1023  # the first pixel is black, which counts as padding
     assert black["input_ids"].dtype == other["labels"].dtype == torch.long
 
 
 @given(seed=st.integers(0, 1000))
-def test_grey_is_pillows(seed):
+def test_grey_equals_that_of_pillow(seed):
     from PIL import Image
 
     from tnn.data.lra.pixels import _grey
@@ -458,7 +458,7 @@ def test_bad_images(tmp_path, shape, label, message):
 def test_pathfinder(tmp_path, task, size, parent):
     home = tmp_path / f"pathfinder{size}" if parent else tmp_path
     write_pathfinder(home, size=size)
-    write_pathfinder(home, level="curv_baseline", count=2, parts=1)  # the hard ones are taken
+    write_pathfinder(home, level="curv_baseline", count=2, parts=1)  # the hard set is used
     data = load(task, tmp_path)
     assert isinstance(data.sets["train"].images, ImageFiles if task == "pathx" else np.ndarray)
     parts = random_split(range(20), [16, 2, 2], generator=torch.Generator().manual_seed(42))

@@ -42,7 +42,7 @@ def ends(paddle, length):
 
 
 def order_of_drawing(drawing):
-    """Each paddle with its snake and its place there: the targets in turn, then each distractor."""
+    """Each paddle with its snake and its index in it: the targets in turn, then each distractor."""
     first, second, *others = range(len(drawing.snakes))
     length = len(drawing.snakes[0].paddles)
     for place, snake in product(range(length), (first, second)):
@@ -129,14 +129,14 @@ def test_targets_start_near_the_middle_and_apart(drawings):
 
 
 def test_each_paddle_avoids_what_is_occupied(drawings):
-    """The rule, replayed: what is occupied are the border and all halos but those of the newest paddles."""
+    """Occupied are the border and all halos except those of the newest paddles."""
     for settings, drawing in drawings:
         occupied = np.ones((settings.size + 40, settings.size + 40))
         occupied[21:-21, 21:-21] = 0
         newest = {}
         for snake, place, paddle in order_of_drawing(drawing):
             halo = put(draw_paddle(paddle.angle, drawing.pen).halo, paddle.start, settings.size)
-            if snake >= 2 and place == 0:  # a new distractor: the snake before is done
+            if snake >= 2 and place == 0:  # a new distractor: the previous snake is complete
                 occupied = np.maximum(occupied, newest[snake - 1])
                 assert occupied[paddle.start[0] + 20, paddle.start[1] + 20] <= 0.3
             if place:
@@ -146,7 +146,7 @@ def test_each_paddle_avoids_what_is_occupied(drawings):
 
 
 def test_targets_do_not_touch(drawings):
-    """Not at full contrast: none but the newest paddle of the other, which is not yet occupied, can be met."""
+    """Not at full contrast: only the newest paddle of the other target, not yet occupied, can be touched."""
     for settings, drawing in drawings:
         inks = [
             [put(draw_paddle(paddle.angle, drawing.pen).ink, paddle.start, settings.size) for paddle in snake.paddles]
@@ -197,7 +197,7 @@ def test_a_disc_is_round_and_full(radius):
     y, x = np.indices(disc.shape) - len(disc) // 2
     assert disc[np.hypot(y, x) < radius - 0.8].min() > 0.95
     assert disc[np.hypot(y, x) > radius + 0.8].max() < 0.1
-    np.testing.assert_allclose(disc, disc.T, atol=0.05)  # it is reduced first along the rows, in eight bits
+    np.testing.assert_allclose(disc, disc.T, atol=0.05)  # rows are reduced first, in eight bits
     np.testing.assert_array_equal(disc, disc[::-1])
 
 
@@ -285,7 +285,7 @@ def test_a_set_does_not_depend_on_the_workers(tmp_path, small_parts):
 
 @pytest.mark.parametrize("step", range(1, 11))
 def test_a_stopped_set_is_continued(tmp_path, small_parts, monkeypatch, step):
-    generate(tmp_path / "whole")
+    generate(tmp_path / "complete")
     root = tmp_path / "stopped" / "curv_baseline"
     monkeypatch.setattr(pathfinder, "draw_pathfinder", stop_at(step, draw_pathfinder))
     with pytest.raises(KeyboardInterrupt):
@@ -296,7 +296,7 @@ def test_a_stopped_set_is_continued(tmp_path, small_parts, monkeypatch, step):
     assert sorted(path.name for path in root.glob("imgs/[0-9]*")) == [str(part) for part in range(done)]
     before = {path: path.stat().st_mtime_ns for path in root.glob("imgs/[0-9]*/*")}
     generate(tmp_path / "stopped")
-    assert files(tmp_path / "stopped") == files(tmp_path / "whole")
+    assert files(tmp_path / "stopped") == files(tmp_path / "complete")
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
 
 
@@ -313,11 +313,15 @@ def stop_at(step, function):
 
 def test_a_part_without_its_metadata_is_made_again(tmp_path, small_parts):
     generate(tmp_path)
-    whole = files(tmp_path)
-    (tmp_path / "curv_baseline" / "metadata" / "1.npy").unlink()
-    (tmp_path / "curv_baseline" / "imgs" / "1" / "sample_9.png").write_bytes(b"of something else")
+    complete = files(tmp_path)
+    images, metadata = tmp_path / "curv_baseline" / "imgs", tmp_path / "curv_baseline" / "metadata"
+    (metadata / "1.npy").unlink()
+    (images / "1" / "sample_9.png").write_bytes(b"of something else")
+    for leftover in (images / ".1-a1b2c3d4" / "1" / "sample_0.png", metadata / ".1.npy-a1b2c3d4" / "1.npy"):
+        leftover.parent.mkdir(parents=True)  # as SIGKILL leaves it
+        leftover.write_bytes(b"unfinished")
     generate(tmp_path)
-    assert files(tmp_path) == whole
+    assert files(tmp_path) == complete
 
 
 @pytest.mark.parametrize(
