@@ -1,4 +1,4 @@
-"""The mini causal model, trained for some minutes on text that every Python carries: its standard library."""
+"""The mini causal model, trained for some minutes on the source of Python's standard library."""
 
 import sysconfig
 import time
@@ -15,7 +15,7 @@ FIRST_BYTE = 4  # ids 0 to 3 are special
 
 
 def library_text() -> Tensor:
-    """Bytes of the standard library's modules, in the order of their names, as token ids."""
+    """The bytes of the modules of the standard library, in alphabetical order, as token ids."""
     files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     data = b"".join(file.read_bytes() for file in files)
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).long() + FIRST_BYTE
@@ -29,7 +29,7 @@ def train_and_test() -> tuple[Tensor, Tensor]:
 
 
 def trained_mini() -> TNNForCausalLM:
-    """From build/mini-alm if it is there."""
+    """From build/mini-alm if it exists, otherwise trained now."""
     if not FOLDER.exists():
         _train()
     return TNNForCausalLM.from_pretrained(FOLDER)

@@ -1,4 +1,4 @@
-"""Timing that survives a noisy machine: candidates take turns in one run, and the median of each is kept."""
+"""Timing on a noisy machine: candidates take turns in one run, and the median of each counts."""
 
 import platform
 import statistics
@@ -9,7 +9,7 @@ import torch
 
 
 def interleaved_medians(candidates: dict[str, Callable[[], object]], repeats: int = 9) -> dict[str, float]:
-    """Median seconds of each candidate; they run in turn, so that a slow moment of the machine hits them all."""
+    """Median seconds of each candidate. They run in turn, so that a slow moment of the machine affects all of them."""
     for run in candidates.values():
         run()  # warm-up: plans, allocations
     seconds: dict[str, list[float]] = {name: [] for name in candidates}

@@ -17,7 +17,7 @@ from tnn.ops.tiles import tiles
 
 CHANNELS = 512
 ROWS = 4
-DENSE_MAX_LENGTH, DIRECT_MAX_LAGS = 128, 512  # beyond these they only waste time
+DENSE_MAX_LENGTH, DIRECT_MAX_LAGS = 128, 512  # beyond these they are too slow to measure
 
 
 def convolve(module: ModuleType, x: Tensor, kernel: Tensor, future: int) -> None:

@@ -2,14 +2,14 @@
 
     python -m benchmarks.decode            writes results/decode.md and results/decode.png
 
-- floor: the same model with the mixing of tokens removed (its operators are the identity, all else is there);
+- floor: the same model without token mixing (its operators are the identity);
 - exact: the model with its cache;
-- state-space: 48 states a layer, the most that a conversion at tolerance 1e-3 should take;
-- recompute: the whole prefix for each token, as without a cache;
-- transformer: a GPT-2 of transformers with as many parameters and its key-value cache.
+- state-space: 48 states per layer, the most that a conversion at tolerance 1e-3 should need;
+- recompute: the complete prefix for each token, as without a cache;
+- transformer: a GPT-2 of transformers with about as many parameters, with its key-value cache.
 
-Decoders take turns, a block of 64 tokens each, in one run; a time is the median of the blocks, over 64. Weights and the
-transformer's cache are random: times do not depend on their values.
+Decoders take turns in one run, in blocks of 64 tokens; a time is the median over the blocks, divided by 64. Weights and
+the transformer's cache are random: times do not depend on their values.
 """
 
 import statistics
@@ -83,7 +83,7 @@ def step_of(model: nn.Module, context: int) -> Step:
 
 def milliseconds_per_token(steps: dict[str, Step]) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for block in range(BLOCKS + 1):  # the first one is not counted
+    for block in range(BLOCKS + 1):  # the first one is a warm-up
         for name, step in steps.items():
             start = time.perf_counter()
             for _ in range(BLOCK):
@@ -106,14 +106,14 @@ def milliseconds_to_recompute(model: nn.Module, context: int) -> float:
 def measure() -> dict[int, dict[str, float]]:
     torch.manual_seed(0)
     models = {"floor": floor_model(), "exact": exact_model(), "state-space": state_space_model()}
-    rival = transformer()
+    gpt2 = transformer()
     token = torch.randint(3, 50_000, (1, 1))
     results = {}
     for context in CONTEXTS:
         steps: dict[str, Step] = {"floor": lambda: models["floor"](token, logits_to_keep=1)}
         steps |= {name: step_of(models[name], context) for name in ("exact", "state-space")}
         if context <= TRANSFORMER_UP_TO:
-            steps["transformer"] = step_of(rival, context)
+            steps["transformer"] = step_of(gpt2, context)
         results[context] = milliseconds_per_token(steps)
         results[context]["recompute"] = milliseconds_to_recompute(models["exact"], context)
         print(context, {name: round(value, 2) for name, value in results[context].items()}, flush=True)
@@ -121,7 +121,7 @@ def measure() -> dict[int, dict[str, float]]:
 
 
 def state_bytes() -> dict[str, float]:
-    """MB that a layer keeps, for one sequence of any length."""
+    """The size of the state of one layer in MB, for one sequence of any length."""
     config = load_preset("wikitext103-alm")
     channels = config.hidden_size * config.gtu_expansion
     reach = exact_model().model.layers[0].operator.reach
@@ -140,7 +140,7 @@ def report(results: dict[int, dict[str, float]]) -> str:
         "",
         f"`python -m benchmarks.decode`, seed 0, {environment()}.",
         f"`wikitext103-alm` ({size['tnn']:,} parameters), batch 1, float32; transformer: {size['transformer']:,}.",
-        "Milliseconds per token (median of blocks of 64, decoders interleaved), after a context of so many tokens.",
+        "Milliseconds per token (median of blocks of 64, decoders interleaved), by the length of the context.",
         "",
         "| context | " + " | ".join(names) + " |",
         "|---" * (1 + len(names)) + "|",

@@ -1,4 +1,4 @@
-"""How the cost of a Toeplitz operator grows with the length, with and without the bandwidth cut, in evaluation.
+"""How the cost of a Toeplitz operator in evaluation grows with the length, with and without the bandwidth cut.
 
 python -m benchmarks.growth > results/growth.md
 """
@@ -18,7 +18,7 @@ LENGTHS = (2048, 4096, 8192, 16_384, 32_768)
 
 
 def measure(inputs: dict[int, Tensor], **options: Any) -> list[float]:
-    """Median seconds at each length; each has an operator of its own, so that its coefficients stay cached."""
+    """Median seconds at each length. Each length has a separate operator, so that coefficients stay cached."""
     operators = {n: ToeplitzOperator(CHANNELS, **options).eval() for n in inputs}
     with torch.no_grad():
         seconds = interleaved_medians({str(n): partial(operators[n], x) for n, x in inputs.items()}, repeats=15)

@@ -1,9 +1,9 @@
-"""The product against the form the paper's authors run (rfft / irfft of length 2n along the sequence axis).
+"""The product against the code of the paper's authors (rfft / irfft of length 2n along the sequence axis).
 
     python -m benchmarks.operator          writes results/operator.md and results/operator.png
 
-Both get the same input and ready coefficients, in turn, in one run; times are medians. Ours takes the lags that the
-default bandwidth cut leaves; theirs has all of them. The floor is a copy of x into fresh memory.
+Both get the same input and precomputed coefficients, in turn, in one run; times are medians. Ours uses the lags that
+the default bandwidth cut keeps; theirs uses all lags. The floor is a copy of x into new memory.
 """
 
 import subprocess
@@ -98,7 +98,7 @@ def growth() -> float:
 
 
 def extra_memory(n: int) -> float:
-    """MB that one forward adds to the peak of a fresh process, its output aside."""
+    """MB that one forward adds to the peak of a fresh process, without its output."""
     command = [sys.executable, "-m", "benchmarks.operator", "--memory", str(n)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=RESULTS.parent)
     return float(done.stdout)

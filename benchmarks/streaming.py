@@ -1,4 +1,4 @@
-"""Long texts and the state space, on the mini model after some minutes of training.
+"""Long texts and the state space, with a mini model that was trained for some minutes.
 
     python -m benchmarks.streaming         writes results/streaming.md
 
@@ -29,7 +29,7 @@ RESULTS = Path(__file__).parent.parent / "results"
 
 
 def perplexity(model: TNNForCausalLM, text: Tensor, length: int) -> float:
-    """Of blocks of `length` tokens, no context carried over, about 65,000 tokens in all."""
+    """The perplexity of separate blocks of `length` tokens, about 65,000 tokens in all."""
     blocks = text[: max(1, 65_536 // length) * length].view(-1, length)
     losses = [model(block[None], labels=block[None]).loss for block in blocks]
     return math.exp(torch.stack(losses).mean())
@@ -41,7 +41,7 @@ def greedy_text(model: TNNForCausalLM, prompt: Tensor) -> Tensor:
 
 
 def agreement(model: TNNForCausalLM, fast: TNNForCausalLM, text: Tensor) -> float:
-    """The share of positions where both find the same next token the likeliest; the state space goes token by token."""
+    """The share of positions where both models have the same most likely next token; `fast` runs token by token."""
     exact = model(text[None]).logits[0].argmax(-1)
     cache, same = fast.model.new_cache(), 0
     for i, token in enumerate(text):
@@ -50,16 +50,16 @@ def agreement(model: TNNForCausalLM, fast: TNNForCausalLM, text: Tensor) -> floa
 
 
 class Errors(NamedTuple):
-    """Of one layer, for inputs up to 1: the bound, and the largest error found, relative to the largest input."""
+    """Errors of one layer: the bound, and the largest measured errors relative to the largest input."""
 
     bound: float
-    parallel: float  # on what the operator gets in the exact model
+    parallel: float  # on the inputs of the operator in the exact model
     stepped: float  # the same, token by token
-    constant: float  # token by token on ones, where rounding all goes one way
+    constant: float  # token by token on ones, where all rounding errors have the same sign
 
 
 def measured_errors(model: TNNForCausalLM, fast: TNNForCausalLM, text: Tensor) -> list[Errors]:
-    found: list[Errors] = []
+    errors: list[Errors] = []
 
     def compare(layer: int) -> object:
         exact, operator = model.model.layers[layer].operator, fast.model.layers[layer].operator
@@ -75,7 +75,7 @@ def measured_errors(model: TNNForCausalLM, fast: TNNForCausalLM, text: Tensor) -
             v = inputs[0]
             bound = fast.config.state_space[layer]["bound"]
             stepped = [error(step_by_step, x) for x in (v, torch.ones_like(v))]
-            found.append(Errors(bound, error(operator, v), *stepped))
+            errors.append(Errors(bound, error(operator, v), *stepped))
 
         return hook
 
@@ -83,7 +83,7 @@ def measured_errors(model: TNNForCausalLM, fast: TNNForCausalLM, text: Tensor) -
     model(text[None])
     for handle in handles:
         handle.remove()
-    return found
+    return errors
 
 
 def resident_megabytes() -> float:
@@ -91,16 +91,16 @@ def resident_megabytes() -> float:
 
 
 def report_stream(chunk: int) -> None:
-    """Perplexity of STREAM tokens, and MB after the first chunk, the most after any later one, and at the end.
+    """Print the perplexity of STREAM tokens, and MB after the first chunk, at the maximum afterwards, and at the end.
 
-    A chunk runs when the next one has been read, for its last token predicts the first of that.
+    A chunk runs when the next one has been read, because its last token predicts the first token of the next one.
     """
     text = library_text()[:STREAM]
     memory: list[float] = []
 
     def pieces() -> Iterator[Tensor]:
         for piece in text.split(chunk):
-            memory.append(resident_megabytes())  # when the one before it is done
+            memory.append(resident_megabytes())  # after the previous chunk
             yield piece
 
     loss = stream_loss(trained_mini(), pieces(), chunk=chunk).loss
@@ -108,7 +108,7 @@ def report_stream(chunk: int) -> None:
 
 
 def stream(chunk: int) -> list[float]:
-    """The same in a process of its own."""
+    """`report_stream` in a fresh process."""
     command = [sys.executable, "-m", "benchmarks.streaming", "--stream", str(chunk)]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=RESULTS.parent)
     return [float(value) for value in done.stdout.split()[-4:]]

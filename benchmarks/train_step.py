@@ -1,11 +1,11 @@
-"""One training step (forward, backward, AdamW) of the paper's language model, against two yardsticks in the same run.
+"""One training step (forward, backward, AdamW) of the paper's language model, compared with two references.
 
     python -m benchmarks.train_step        writes results/train_step.md
 
-- paper: the same model with the operator in the FFT form that the paper's authors run, and plain cross-entropy;
-- matrix products: the forward and backward products of every dense layer and of the output layer, and nothing else.
+- paper: the same model with the FFT code of the paper's authors as operator, and plain cross-entropy;
+- matrix products: only the forward and backward products of every dense layer and of the output layer.
 
-Steps take turns; times are medians. Peak memory is that of a fresh process each.
+All take turns in one run; times are medians. Peak memory is measured in a fresh process for each.
 """
 
 import subprocess
@@ -40,7 +40,7 @@ class PaperOperator(nn.Module):
 
 def make_step(paper: bool) -> Callable[[], float]:
     torch.manual_seed(0)
-    model = TNNForCausalLM(load_preset("wikitext103-alm", dropout=0.0))  # without noise, so that losses can be compared
+    model = TNNForCausalLM(load_preset("wikitext103-alm", dropout=0.0))  # no dropout, so that losses can be compared
     if paper:
         model.loss_function = ForCausalLMLoss
         for layer in model.model.layers:
@@ -59,7 +59,7 @@ def make_step(paper: bool) -> Callable[[], float]:
 
 
 def make_products() -> Callable[[], None]:
-    """y = x W^T, dx = dy W, dW = dy^T x of every dense layer, each on its own operands."""
+    """y = x W^T, dx = dy W, dW = dy^T x for every dense layer."""
     model = TNNForCausalLM(load_preset("wikitext103-alm"))
     dense = [m for name, m in model.named_modules() if isinstance(m, nn.Linear) and ".rpe." not in name]
     weights = [m.weight.detach() for m in dense]
@@ -77,7 +77,7 @@ def make_products() -> Callable[[], None]:
 
 
 def peak_memory(kind: str) -> float:
-    """MB at the peak of two steps in a fresh process, over what it holds before the model is made."""
+    """Peak MB of two steps in a fresh process, minus what it uses before the model is made."""
     command = [sys.executable, "-m", "benchmarks.train_step", "--memory", kind]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=RESULTS.parent)
     return float(done.stdout.split()[-1])

@@ -1,4 +1,4 @@
-// What one instruction set provides. Each kernel_*.cpp compiles kernel.inl for another one.
+// The functions of one instruction set. Each kernel_*.cpp compiles kernel.inl for a different one.
 
 #ifndef TNN_KERNEL_H
 #define TNN_KERNEL_H
@@ -7,17 +7,17 @@
 
 namespace tnn {
 
-// Channels that are read together: whole cache lines, and a whole number of vectors of every instruction set.
+// Channels that are read together: complete cache lines, and a multiple of the vector length of every instruction set.
 constexpr int tile_channels = 16;
 
-// Work for one call: `channels` channels from `channel` on, at most tile_channels, and the blocks first .. last-1, which
-// are counted row by row.
+// The work of one call: `channels` channels starting at `channel`, at most tile_channels, and the blocks first .. last-1,
+// counted row by row.
 struct Tile {
     int64_t channel, channels, first, last;
 };
 
-// How a row is cut into `blocks` of `block` outputs, each from a frame of 2 << log2_half inputs. The frame of the block that
-// starts at s begins with input s - in_offset; its result at place p is output s - out_offset + p.
+// How a row is divided into `blocks` of `block` outputs, each computed from a frame of 2 << log2_half inputs. The frame of
+// the block that starts at s begins with input s - in_offset; its result at index p is output s - out_offset + p.
 struct Frames {
     int log2_half;
     int64_t block, blocks, in_offset, out_offset;
@@ -37,7 +37,7 @@ extern const Kernel avx512_kernel;
 
 constexpr int min_log2_half = 2, max_log2_half = 17;
 
-// Floats of scratch for a call: complex numbers for every point of a frame, two such sets for convolve, three for correlate.
+// Floats of scratch per call: one complex number per point of a frame, in two sets for convolve and three for correlate.
 inline int64_t scratch_floats(const Frames &frames, int sets) {
     return int64_t(sets) * 2 * tile_channels << frames.log2_half;
 }

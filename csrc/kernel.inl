@@ -2,19 +2,19 @@
 //
 // A frame of N = 2M real inputs is a polynomial a(X) of degree below N. With X^M = i it becomes one of degree below M
 // with complex coefficients, a_j + i a_{M+j}: the product of two such polynomials modulo X^M - i holds, in its real and
-// imaginary parts, their real product modulo X^N + 1. So one complex transform of length M serves N real inputs, and no two
-// blocks or rows share a transform. What wraps around spoils results that nobody reads (choose_frames sees to that).
+// imaginary parts, their real product modulo X^N + 1. So one complex transform of length M handles N real inputs, and no two
+// blocks or rows share a transform. Wrap-around affects only results that are not used (choose_frames takes care of that).
 //
 // The transform divides X^m - c into four factors X^{m/4} - s, where s runs through the fourth roots of c: r, -r, ir, -ir.
 // The remainders are sums of four coefficients weighted with 1, s, s^2, s^3. A node of the tree has the same weights for all
-// its coefficients, and its subtree is finished before the next one is begun, so all but the upper levels run in the first-
-// level cache. The order of the leaves never matters: they are multiplied, and the same tree is climbed again.
+// its coefficients, and its subtree is finished before the next one starts, so all levels except the upper ones run in the L1
+// cache. The order of the leaves does not matter: they are multiplied, and the same tree is traversed upwards again.
 //
-// Nothing here may come from a library header: a function compiled for one instruction set must not be shared.
+// Do not include library headers here: a function compiled for one instruction set must not be shared with the others.
 
 #include "kernel.h"
 
-// Left to itself the compiler calls these, and passes vectors through memory.
+// Otherwise the compiler calls these functions and passes vectors through memory.
 #define INLINE inline __attribute__((always_inline))
 
 namespace {
@@ -99,7 +99,7 @@ void forward(Complex *a, const float *twiddles, int level, int64_t node) {
     }
 }
 
-// The way back, times 2^log2.
+// The inverse, times 2^log2.
 template <int log2>
 void inverse(Complex *a, const float *twiddles, int level, int64_t node) {
     const Weights w = weights_of(twiddles, level, node);
@@ -114,7 +114,7 @@ void inverse(Complex *a, const float *twiddles, int level, int64_t node) {
     }
 }
 
-// Down, times the kernel's remainders, and up again; the leaves never leave the registers.
+// Forward, times the kernel's remainders, and inverse; the leaves stay in registers.
 template <int log2>
 void multiply(Complex *a, const Complex *k, const float *twiddles, int level, int64_t node) {
     const Weights w = weights_of(twiddles, level, node);
@@ -149,8 +149,8 @@ void multiply(Complex *a, const Complex *k, const float *twiddles, int level, in
     }
 }
 
-// The channels of a tile are read and written together, a whole cache line or more at every position, and then transformed
-// vector by vector: the rows of x are far apart, and a line that is fetched twice is waited for twice.
+// The channels of a tile are read and written together, at least one complete cache line per position, and then transformed
+// vector by vector: the rows of x are far apart, so a cache line should be fetched only once.
 constexpr int vectors = tnn::tile_channels / lanes;
 
 // The channels of a tile in one row. Positions outside `begin` .. `end`-1 read as zero and are not written.
@@ -205,10 +205,10 @@ struct Frame {
     }
 };
 
-// How far ahead to prefetch: rows lie on pages of their own, where no hardware looks ahead.
+// How many rows ahead to prefetch: each row is on another page, where the hardware does not prefetch.
 constexpr int64_t ahead = 4;
 
-// The first level of the transform reads its inputs where they are. Vector v of the tile goes to a + v * half.
+// The first level of the transform reads its inputs in place. Vector v of the tile goes to a + v * half.
 template <int log2>
 void load_forward(Complex *a, const Frame &frame, const float *twiddles) {
     constexpr int64_t half = int64_t(1) << log2, quarter = half / 4;
@@ -228,7 +228,7 @@ void load_forward(Complex *a, const Frame &frame, const float *twiddles) {
     }
 }
 
-// The last level of the way back writes its outputs where they belong.
+// The last level of the inverse writes its outputs in place.
 template <int log2>
 void store_inverse(const Complex *a, const Frame &frame, const float *twiddles) {
     constexpr int64_t half = int64_t(1) << log2, quarter = half / 4;
@@ -247,7 +247,7 @@ void store_inverse(const Complex *a, const Frame &frame, const float *twiddles) 
     }
 }
 
-// Below the first level are children 0 .. 3 of the root.
+// The nodes below the first level are children 0 .. 3 of the root.
 template <int log2>
 void transform(Complex *a, const Frame &frame, const float *twiddles) {
     load_forward<log2>(a, frame, twiddles);
@@ -291,7 +291,7 @@ void convolve(const tnn_problem &problem, const Frames &frames, const Tile &tile
     Complex *a = reinterpret_cast<Complex *>(scratch), *spectrum = a + points;
 
     transform<log2>(spectrum, {columns_of(k, problem, tile), 0, half}, twiddles);
-    const float scale = 1.0f / float(half);  // the way back multiplies by half
+    const float scale = 1.0f / float(half);  // the inverse multiplies by half
     for (int64_t j = 0; j < points; j++) {
         spectrum[j].re *= scale;
         spectrum[j].im *= scale;
@@ -335,7 +335,7 @@ void correlate(const tnn_problem &problem, const Frames &frames, const Tile &til
     transform_back<log2>(sum, {columns_of(g, problem, tile), 0, half}, twiddles);
 }
 
-// From the length that is known when the program runs to the one that is known when it is compiled.
+// Maps the length at run time to a length known at compile time.
 template <int log2 = tnn::min_log2_half>
 void convolve_any(const tnn_problem &problem, const Frames &frames, const Tile &tile, const float *twiddles,
                   tnn_sequence x, const float *k, tnn_sequence y, float *scratch) {

@@ -1,6 +1,6 @@
-// Threads come from the OpenMP runtime that torch has brought into the process, found by name and not linked: its workers
-// are awake after torch's own work, and would compete with threads of ours for the same cores. Without one, or in a child
-// process (where an OpenMP runtime may wait for threads that were not forked with it), threads are made for the call.
+// Threads come from the OpenMP runtime that torch has loaded into the process, found by name and not linked: its workers
+// stay awake after torch's own work, and would compete with our own threads for the cores. Without it, or in a child
+// process (where an OpenMP runtime may wait for threads that the fork did not copy), threads are started for the call.
 
 #include "parallel.h"
 
@@ -43,7 +43,7 @@ void run_workers(Threads threads, void (*body)(void *, int), void *context) {
     try {
         for (int worker = 1; worker < threads.count; worker++) helpers.emplace_back(body, context, worker);
     } catch (const std::system_error &) {
-        // No more threads to be had: those that started, and this one, do the work.
+        // No more threads available: those that started, and this one, do the work.
     }
     body(context, 0);
     for (std::thread &helper : helpers) helper.join();

@@ -11,8 +11,8 @@ struct Threads {
     bool forked;
 };
 
-// Calls body(context, worker) once each for some distinct worker numbers in 0 .. count-1, 0 always among them, and
-// returns when all calls have. How many there are is up to the system: a body takes tasks until none is left.
+// Calls body(context, worker) once for each of some distinct worker numbers in 0 .. count-1, always including 0, and
+// returns when all calls have returned. The system decides how many there are: a body takes tasks until none is left.
 void run_workers(Threads threads, void (*body)(void *context, int worker), void *context);
 
 }  // namespace tnn

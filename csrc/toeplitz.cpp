@@ -49,7 +49,7 @@ const Kernel &active_kernel() {
 }
 
 // The weights r, r^2, r^3 of every node of the transform's tree: r is a fourth root of the node's constant, which is i at
-// the root and r, -r, ir, -ir for its children. The tree is the same for every length, cut at another depth.
+// the root and r, -r, ir, -ir for its children. The tree is the same for every length, with a different depth.
 std::unique_ptr<float[]> make_twiddles(int levels) {
     const double pi = 3.14159265358979323846;
     const int64_t nodes = ((int64_t(1) << (2 * levels)) - 1) / 3;
@@ -71,8 +71,8 @@ std::unique_ptr<float[]> make_twiddles(int levels) {
     return table;
 }
 
-// Made once per depth and kept for the life of the process. Without a lock, which a fork could leave locked for ever: who
-// comes second throws a table away.
+// Made once per depth and kept for the life of the process. There is no lock, because a fork could leave it locked forever:
+// if two threads make a table at once, the second one discards its own.
 const float *twiddles_for(const Frames &frames) {
     static std::atomic<const float *> tables[max_log2_half / 2 + 2];
     const int levels = (frames.log2_half + 1) / 2;
@@ -83,7 +83,7 @@ const float *twiddles_for(const Frames &frames) {
     return known;
 }
 
-// The frame length with the least work over all rows, one transform of the kernel included. False: too long for us.
+// The frame length with the least work over all rows, including one transform of the kernel. False: no frame is long enough.
 bool choose_frames(const tnn_problem &p, Frames *best) {
     const int64_t past = p.lags - 1 - p.future;
     double least = 0;
@@ -92,17 +92,17 @@ bool choose_frames(const tnn_problem &p, Frames *best) {
         const int64_t length = int64_t(2) << log2;
         Frames frames;
         if (length >= std::max(p.lags, p.n + std::max(past, p.future))) {
-            // Everything in one frame, inputs first: outputs come `future` places later, and of the n + lags - 1 results
-            // only those before and after them wrap around.
+            // Everything in one frame that starts with the inputs: the outputs start at index `future`, and of the
+            // n + lags - 1 results only those before and after the outputs wrap around.
             frames = {log2, p.n, 1, 0, p.future};
         } else if (length >= p.lags) {
-            // The first lags - 1 results of a frame are wrapped, the rest are outputs.
+            // The first lags - 1 results of a frame wrap around, the rest are outputs.
             const int64_t block = length - p.lags + 1;
             frames = {log2, block, (p.n + block - 1) / block, past, p.lags - 1};
         } else {
             continue;
         }
-        // Measured: a frame of more than 2^14 inputs, a megabyte of work space, pays for its passes through the cache.
+        // Measured: a frame of more than 2^14 inputs, one megabyte of scratch, needs extra passes through the cache.
         const double passes = log2 + (log2 > 13 ? 4 : 2);
         const double work = (2.0 * double(frames.blocks) * double(p.rows) + 1) * double(length) * passes;
         if (!found || work < least) {
@@ -126,8 +126,8 @@ Scratch allocate(int64_t floats) {
     return Scratch(static_cast<float *>(std::aligned_alloc(64, bytes)));
 }
 
-// Calls work(task, scratch) for every task on up to `threads` threads. Each task writes outputs of its own, so results do
-// not depend on which thread takes it.
+// Calls work(task, scratch) for every task on up to `threads` threads. Each task writes separate outputs, so results do not
+// depend on which thread takes it.
 template <class Work>
 int for_each_task(int64_t tasks, Threads threads, int64_t scratch_floats, const Work &work) {
     struct Shared {
@@ -174,8 +174,8 @@ Threads useful_threads(const tnn_problem &p, int threads, int forked) {
     return {int(std::max<int64_t>(1, std::min<int64_t>(threads, p.rows * p.n * p.d / inputs_per_thread))), forked != 0};
 }
 
-// A large output is fresh memory, mapped by its first touch. In large pages that is hundreds of times fewer faults, and
-// the scattered writes of the tiles find their addresses translated.
+// A large output is new memory, mapped when it is first written. Huge pages mean hundreds of times fewer page faults, and
+// fewer TLB misses for the scattered writes of the tiles.
 void ask_for_large_pages(const tnn_problem &p, tnn_sequence y) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     constexpr uintptr_t page = 1 << 21;
@@ -184,7 +184,7 @@ void ask_for_large_pages(const tnn_problem &p, tnn_sequence y) {
     const bool contiguous = y.position_stride == p.d && y.row_stride == p.n * p.d;
     if (!contiguous || bytes < 4 * page) return;
     const uintptr_t begin = (first + page - 1) / page * page, end = (first + bytes) / page * page;
-    madvise(reinterpret_cast<void *>(begin), end - begin, MADV_HUGEPAGE);  // a hint: failure changes nothing
+    madvise(reinterpret_cast<void *>(begin), end - begin, MADV_HUGEPAGE);  // a hint: failure does no harm
 #else
     (void)p, (void)y;
 #endif
@@ -203,7 +203,7 @@ extern "C" int tnn_convolve(const tnn_problem *problem, tnn_sequence x, const fl
     const float *twiddles = twiddles_for(frames);
     const Threads useful = useful_threads(*problem, threads, forked);
     ask_for_large_pages(*problem, y);
-    // With few channels the blocks are shared out as well, each share with a kernel transform of its own.
+    // With few channels the blocks are distributed as well; each share transforms the kernel again.
     const Plan plan(*problem, frames, problem->d < 2 * useful.count * tile_channels ? 2 * useful.count : 1);
     return for_each_task(plan.tasks, useful, scratch_floats(frames, 2), [&](int64_t task, float *scratch) {
         kernel.convolve(*problem, frames, plan.tile(task), twiddles, x, k, y, scratch);
@@ -218,7 +218,7 @@ extern "C" int tnn_correlate(const tnn_problem *problem, tnn_sequence x, tnn_seq
     if (!choose_frames(*problem, &frames)) return TNN_TOO_LONG;
     const Kernel &kernel = active_kernel();
     const float *twiddles = twiddles_for(frames);
-    // One task sums over all rows and blocks of its channels, in their order: the result never depends on the threads.
+    // One task sums over all rows and blocks of its channels in order: the result does not depend on the threads.
     const Plan plan(*problem, frames, 1);
     return for_each_task(plan.tasks, useful_threads(*problem, threads, forked), scratch_floats(frames, 3),
                          [&](int64_t task, float *scratch) {

@@ -28,13 +28,13 @@ typedef struct {
 
 enum { TNN_OK = 0, TNN_OUT_OF_MEMORY = 1, TNN_TOO_LONG = 2 };
 
-// k is (lags, d), contiguous. `forked` says that this process was forked from one that may have used OpenMP. Each
-// returns TNN_OK or says what failed; then the output holds nothing of use.
+// k is (lags, d), contiguous. `forked` says that this process was forked from one that may have used OpenMP. Each function
+// returns TNN_OK or an error; after an error the output is undefined.
 TNN_EXPORT int tnn_convolve(const tnn_problem *problem, tnn_sequence x, const float *k, tnn_sequence y, int threads, int forked);
 TNN_EXPORT int tnn_correlate(const tnn_problem *problem, tnn_sequence x, tnn_sequence y, float *g, int threads, int forked);
 
-// The instruction set in use: "avx512", "avx2" or "portable". The environment variable TNN_NATIVE_ISA asks for one;
-// it is granted if this processor has it.
+// The instruction set in use: "avx512", "avx2" or "portable". The environment variable TNN_NATIVE_ISA selects one, if the
+// processor has it.
 TNN_EXPORT const char *tnn_instruction_set(void);
 
 #ifdef __cplusplus

@@ -29,7 +29,7 @@ from paper.harness.judging import (
 )
 from paper.harness.records import Records
 from paper.harness.trial import Options, Trial
-from tnn.data.glue import GLUE as TASKS
+from tnn.data.glue import GLUE_TASKS as TASKS
 from tnn.training.figures import COLORS, FAINT, INK, new_figure, tidy
 
 if TYPE_CHECKING:

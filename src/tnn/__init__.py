@@ -1,15 +1,16 @@
 """The Toeplitz Neural Network: exact, fast Toeplitz operators, the layers built on them, and transformers models.
 
-`import tnn` is light: torch and transformers load on first use. It makes the models known to the Auto classes.
+`import tnn` is light: torch, transformers and the subpackages load on first use. It also registers the models with the
+Auto classes of transformers.
 """
 
 from typing import TYPE_CHECKING
 
 from tnn._auto import register_auto_classes
-from tnn._lazy import lazy_attributes
+from tnn._lazy import lazy_attributes, public_names
 
 if TYPE_CHECKING:
-    from tnn import layers, models, ops
+    from tnn import cli, data, layers, mixers, models, ops, streaming, training
     from tnn.models import (
         TNNConfig,
         TNNForCausalLM,
@@ -38,19 +39,21 @@ __all__ = [
     "TNNImageConfig",
     "TNNImageModel",
     "TNNModel",
+    "cli",
+    "data",
     "layers",
     "list_presets",
     "load_preset",
+    "mixers",
     "models",
     "ops",
+    "streaming",
+    "training",
 ]
 
-_SUBMODULES = ("layers", "models", "ops")
-__getattr__ = lazy_attributes(__name__, {name: "" if name in _SUBMODULES else "tnn.models" for name in __all__})
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
-
+_SUBPACKAGES = ("cli", "data", "layers", "mixers", "models", "ops", "streaming", "training")
+_HOMES = {name: "" if name in _SUBPACKAGES else "tnn.models" for name in __all__}
+__getattr__ = lazy_attributes(__name__, _HOMES)
+__dir__ = public_names(__name__)
 
 register_auto_classes()

@@ -1,4 +1,4 @@
-"""Registration with transformers' Auto classes, without importing transformers before somebody else does."""
+"""Registration with the Auto classes of transformers, without importing transformers."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ AUTO_CONFIG = "transformers.models.auto.configuration_auto"
 
 
 def register_auto_classes() -> None:
-    """Now, if transformers' AutoConfig is loaded; otherwise when it is."""
+    """Register now if AutoConfig is already loaded, otherwise as soon as it is."""
     if AUTO_CONFIG in sys.modules:
         _register_configurations()
     else:
@@ -19,7 +19,7 @@ def register_auto_classes() -> None:
 
 
 def _register_configurations() -> None:
-    """Configurations only; the first one that is made registers the models, which all of Auto's ways begin with."""
+    """Configurations only: every Auto class needs a configuration first, and creating one registers the models."""
     from transformers.models.auto.configuration_auto import AutoConfig
 
     from tnn.models.configuration import TNNConfig, TNNImageConfig
@@ -42,7 +42,7 @@ class _AfterImport(MetaPathFinder, Loader):
     ) -> ModuleSpec | None:
         if fullname != self._module or self._asking:
             return None
-        self._asking = True  # the others, that is
+        self._asking = True  # find_spec below asks this finder again: let the next ones answer
         try:
             spec = find_spec(fullname)
         finally:
@@ -59,5 +59,5 @@ class _AfterImport(MetaPathFinder, Loader):
         assert spec is not None
         module.__loader__ = spec.loader = self._loader
         self._loader.exec_module(module)
-        sys.meta_path.remove(self)  # not before it has worked
+        sys.meta_path.remove(self)  # only after the import has succeeded
         self._call()

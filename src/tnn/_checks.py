@@ -1,4 +1,4 @@
-"""Checks shared by the layers of the package; each failure is one line that says what came and what is allowed."""
+"""Argument checks shared by the whole package. Each error is one line: what is allowed, and what was given."""
 
 import math
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ def check_float(name: str, value: Tensor) -> None:
 
 
 def check_sequence(name: str, value: Tensor, channels: int, axes: str = "length") -> None:
-    """`value` must be a float tensor of shape (..., *axes, channels) without an empty axis among `axes`."""
+    """`value` must be a float tensor of shape (..., *axes, channels), and none of `axes` may be empty."""
     check_float(name, value)
     inner = len(axes.split(", "))
     if value.ndim < inner + 1:

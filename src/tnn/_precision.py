@@ -1,4 +1,4 @@
-"""Where arithmetic must not be half precision: transforms and position encoders, in any model, under any autocast."""
+"""For arithmetic that must not run in half precision, even under autocast: FFTs and position encoders."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -13,5 +13,5 @@ def compute_dtype(*tensors: Tensor) -> torch.dtype:
 
 def no_autocast(device: torch.device) -> AbstractContextManager[object]:
     if device.type == "meta":
-        return nullcontext()  # shapes only, and torch.autocast does not know it
+        return nullcontext()  # torch.autocast does not support it, and only shapes are computed
     return torch.autocast(device.type, enabled=False)

@@ -1,4 +1,4 @@
-"""Images as arrays: the files of CIFAR-10, MNIST and numpy, packed or not, whole or damaged."""
+"""Images as arrays: the files of CIFAR-10, MNIST and numpy, compressed or not, complete or damaged."""
 
 import gzip
 import lzma
@@ -23,7 +23,7 @@ def some_images(count, shape):
 
 
 def python2_pickle(images, labels):
-    """Of a batch, opcode by opcode as Python 2 and numpy 1 wrote it: every string is one of bytes."""
+    """The pickle of a batch, opcode by opcode as Python 2 and numpy 1 wrote it: all strings are bytes."""
 
     def string(text):
         return b"U" + bytes([len(text)]) + text
@@ -102,7 +102,7 @@ def test_cifar_python(tmp_path, sub_folder, encode):
 def test_the_pickles_are_those_of_python_2():
     images, labels = some_images(2, (32, 32, 3))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy's: of the old name, of the old dtype
+        warnings.simplefilter("ignore")  # of numpy, about the old name and the old dtype
         batch = pickle.loads(python2_pickle(images, labels), encoding="bytes")
     assert batch[b"labels"] == labels.tolist()
     assert np.array_equal(batch[b"data"], images.transpose(0, 3, 1, 2).reshape(2, -1))
@@ -138,12 +138,12 @@ def test_npy_with_axes_of_one(tmp_path):
     check(load_arrays(tmp_path), parts)
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress)])
+@pytest.mark.parametrize(("suffix", "compress"), [(".xz", lzma.compress), (".gz", gzip.compress)])
 @pytest.mark.parametrize("write", [write_mnist, write_npy, lambda folder: write_cifar(folder, python2_pickle)])
-def test_packed_files(tmp_path, write, suffix, pack):
+def test_compressed_files(tmp_path, write, suffix, compress):
     expected = write(tmp_path)
     for path in list(tmp_path.iterdir()):
-        path.with_name(path.name + suffix).write_bytes(pack(path.read_bytes()))
+        path.with_name(path.name + suffix).write_bytes(compress(path.read_bytes()))
         path.unlink()
     assert holds_arrays(tmp_path)
     check(load_arrays(tmp_path), expected)
@@ -166,54 +166,54 @@ def test_a_malicious_pickle_does_nothing(tmp_path, protocol):
     batch = {"data": images.reshape(2, -1), "labels": labels.tolist(), "more": Malicious(tmp_path / "trace")}
     write_cifar(tmp_path, new_pickle)
     (tmp_path / "data_batch_3").write_bytes(pickle.dumps(batch, protocol=protocol))
-    with pytest.raises(ValueError, match=r"data_batch_3 is no batch of CIFAR-10: UnpicklingError: it asks for "):
+    with pytest.raises(ValueError, match=r"data_batch_3 is not a batch of CIFAR-10: UnpicklingError: it names "):
         load_arrays(tmp_path)
     assert not (tmp_path / "trace").exists()
 
 
 @pytest.mark.parametrize("name", ["builtins eval", "numpy load", "numpy.core.multiarray scalar", "_codecs encode"])
-def test_only_arrays_may_be_named(tmp_path, name):
+def test_a_pickle_may_name_only_arrays(tmp_path, name):
     module, function = name.split()
     write_cifar(tmp_path, new_pickle)
     (tmp_path / "test_batch").write_bytes(f"c{module}\n{function}\n(S'1'\ntR.".encode())
-    with pytest.raises(ValueError, match=rf"it asks for {module}\.{function}"):
+    with pytest.raises(ValueError, match=rf"it names {module}\.{function}"):
         load_arrays(tmp_path)
 
 
 def test_an_npy_of_objects_is_refused(tmp_path):
     write_npy(tmp_path)
     np.save(tmp_path / "y_test.npy", np.array([Malicious(tmp_path / "trace")] * 3), allow_pickle=True)
-    with pytest.raises(ValueError, match=r"y_test\.npy is no array of numbers"):
+    with pytest.raises(ValueError, match=r"y_test\.npy is not a numeric .npy array"):
         load_arrays(tmp_path)
     assert not (tmp_path / "trace").exists()
 
 
 @given(data=st.binary(max_size=60))
-def test_any_bytes_end_in_one_clear_line(tmp_path_factory, data):
+def test_any_bytes_give_a_clear_error(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("cifar")
     (folder / "data_batch_1").write_bytes(data)
     for name in CIFAR[1:]:
         (folder / name).write_bytes(b"")
-    with pytest.raises(ValueError, match=r"data_batch_1 (is no batch|must have)"):
+    with pytest.raises(ValueError, match=r"data_batch_1 (is not a batch|must hold)"):
         load_arrays(folder)
 
 
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("train-images-idx3-ubyte", b"", "is no idx file of bytes: it begins with nothing"),
-        ("train-images-idx3-ubyte", b"\0\0\x0d\3", "is no idx file of bytes: it begins with 00 00 0d 03"),
-        ("train-images-idx3-ubyte", idx(np.zeros((6, 5, 4), np.uint8))[:-1], "must have 120 numbers, .*; got 119"),
+        ("train-images-idx3-ubyte", b"", "is not an idx file of uint8: it begins with nothing"),
+        ("train-images-idx3-ubyte", b"\0\0\x0d\3", "is not an idx file of uint8: it begins with 00 00 0d 03"),
+        ("train-images-idx3-ubyte", idx(np.zeros((6, 5, 4), np.uint8))[:-1], "must have 120 values, .*; got 119"),
         (
             "train-images-idx3-ubyte",
             idx(np.zeros((6, 20), np.uint8)),
             r"images must be uint8 of .*; got uint8 of shape",
         ),
-        ("train-images-idx3-ubyte", idx(np.zeros((0, 5, 4), np.uint8)), r"and some; got uint8 of shape \(0, 5, 4\)"),
+        ("train-images-idx3-ubyte", idx(np.zeros((0, 5, 4), np.uint8)), r"not empty; got uint8 of shape \(0, 5, 4\)"),
         (
             "train-labels-idx1-ubyte",
             idx(np.zeros(5, np.uint8)),
-            r"an integer label for each of 6 images; got .* \(5,\)",
+            r"one integer label for each of 6 images; got .* \(5,\)",
         ),
     ],
 )
@@ -229,7 +229,7 @@ def test_damaged_idx_files(tmp_path, name, data, message):
     [
         ("x_test", np.zeros((3, 5, 4)), r"images must be uint8 .*; got float64 of shape \(3, 5, 4\)"),
         ("x_test", np.zeros((3, 5, 4, 2), np.uint8), r"got uint8 of shape \(3, 5, 4, 2\)"),
-        ("y_test", np.zeros(3), r"an integer label for each of 3 images; got float64"),
+        ("y_test", np.zeros(3), r"one integer label for each of 3 images; got float64"),
         ("y_test", np.array([0, -1, 2]), r"labels must be 0 or more; got -1"),
     ],
 )
@@ -244,7 +244,7 @@ def test_a_binary_batch_cut_short(tmp_path):
     write_cifar(tmp_path, binary, ".bin")
     path = tmp_path / "data_batch_2.bin"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"data_batch_2\.bin must have a multiple of 3073 bytes, .*; got 6145"):
+    with pytest.raises(ValueError, match=r"data_batch_2\.bin must have a multiple of 3073 bytes .*; got 6145"):
         load_arrays(tmp_path)
 
 
@@ -254,5 +254,5 @@ def test_missing_files(tmp_path):
         load_arrays(tmp_path)
     write_npy(tmp_path)
     (tmp_path / "y_test.npy").unlink()
-    with pytest.raises(FileNotFoundError, match=r"there is no .*y_test\.npy, which belongs to the images in"):
+    with pytest.raises(FileNotFoundError, match=r"there is no .*y_test\.npy, although .* holds other files"):
         load_arrays(tmp_path)

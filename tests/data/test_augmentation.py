@@ -1,4 +1,4 @@
-"""Augmentation: a function of seed and number; ranges, shapes and laws of each step; what batches are mixed of."""
+"""Augmentation: a function of seed and number; ranges, shapes and distributions of each step; mixed batches."""
 
 import pickle
 from collections import Counter
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance, ImageOps
 
-from tnn.data import Order
+from tnn.data import ShuffledEpochs
 from tnn.data.augmentation import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -42,7 +42,7 @@ def noise(height, width, channels=3, seed=0):
 
 
 class Made:
-    """Pictures by their index; a class, so that it can be pickled."""
+    """Images by their index; a class, so that it can be pickled."""
 
     def __init__(self, height, width, channels):
         self.shape = (height, width, channels)
@@ -97,14 +97,14 @@ def test_an_example_is_a_function_of_seed_and_number(channels, stored):
 
 
 def test_in_the_order_of_a_training():
-    order = Order(training(DEIT, image_set(20, 30)), seed=0, count=20)
+    order = ShuffledEpochs(training(DEIT, image_set(20, 30)), seed=0, count=20)
     again = pickle.loads(pickle.dumps(order))
     assert [order[i]["number"] for i in range(20)] == list(range(20))
     assert all(same(order[i], again[i]) for i in (0, 7, 19))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_nothing_is_what_an_evaluation_sees(channels):
+def test_without_augmentation_training_equals_evaluation(channels):
     for height, width in (16, 16), (20, 30), (30, 20), (7, 9):
         images = image_set(height, width, channels)
         mean, std = IMAGENET_MEAN[:channels], IMAGENET_STD[:channels]
@@ -124,7 +124,7 @@ def test_training_and_evaluation_see_the_same_part():
     assert same(evaluated[1], examples[1])
 
 
-def test_a_picture_of_the_size_stays_as_it_is():
+def test_an_image_of_the_right_size_is_not_changed():
     images = image_set(16, 16)
     x = EvaluationImages(images, 16, IMAGENET_MEAN, IMAGENET_STD)[1]["pixel_values"]
     restored = x * torch.tensor(IMAGENET_STD).view(3, 1, 1) + torch.tensor(IMAGENET_MEAN).view(3, 1, 1)
@@ -166,8 +166,8 @@ def test_flip():
     assert 70 <= flipped <= 130
 
 
-def test_crops_are_of_the_area_and_shape_wanted():
-    # Of a picture whose pixels tell their place, the crop's spread tells its sides.
+def test_areas_and_ratios_of_crops():
+    # The pixels encode their position, so the range of values in a crop gives its sides.
     y, x = torch.meshgrid(torch.arange(200), torch.arange(200), indexing="ij")
     images = ImageSet(("a",), [0], lambda _: torch.stack([y, x, 0 * x]).byte())
     examples = training(Augmentation(crop_scale=(0.25, 0.5)), images, size=32)
@@ -188,22 +188,22 @@ def test_crops_are_of_the_area_and_shape_wanted():
     assert np.std(corners, axis=0).min() > 15
 
 
-def test_a_crop_of_a_very_long_picture_is_its_middle():
+def test_a_crop_of_a_very_long_image_is_its_middle():
     stripes = torch.zeros(3, 4, 400, dtype=torch.uint8)
     stripes[:, :, 196:204] = 200
     examples = training(Augmentation(crop_scale=(0.9, 1.0)), ImageSet(("a",), [0], lambda _: stripes), size=8)
     assert (examples[0]["pixel_values"] * 255 > 100).all()
 
 
-def test_the_whole_picture_can_be_the_crop():
+def test_the_complete_image_can_be_the_crop():
     square = training(Augmentation(crop_scale=(1.0, 1.0)))
-    assert all(same(square.draw(0, n), square[0]) for n in range(5))  # of any other shape it does not fit
+    assert all(same(square.draw(0, n), square[0]) for n in range(5))  # no other shape fits
 
 
 def test_shift():
-    picture = noise(16, 16).clamp(min=1)
-    examples = training(Augmentation(shift=2), ImageSet(("a",), [0], lambda _: picture))
-    padded = torch.nn.functional.pad(picture, (2, 2, 2, 2)) / 255
+    image = noise(16, 16).clamp(min=1)
+    examples = training(Augmentation(shift=2), ImageSet(("a",), [0], lambda _: image))
+    padded = torch.nn.functional.pad(image, (2, 2, 2, 2)) / 255
     views = {(i, j): padded[:, i : i + 16, j : j + 16] for i in range(5) for j in range(5)}
     seen = Counter()
     for number in range(300):
@@ -256,7 +256,7 @@ def test_jitter_stays_in_range(channels):
 
 
 def test_jitter_changes_colours():
-    # Brightness and contrast make a * x + b of all pixels, saturation does not.
+    # Brightness and contrast map all pixels by a * x + b, saturation does not.
     muted = ImageSet(("a",), [0], lambda _: (noise(16, 16) // 8) + 100)
     x = training(NOTHING, muted)[0]["pixel_values"].flatten().numpy()
     examples = training(Augmentation(jitter=0.4), muted)
@@ -270,7 +270,7 @@ def test_jitter_changes_colours():
 # --- RandAugment
 
 
-def test_there_are_fifteen():
+def test_there_are_fifteen_operations():
     assert len(NAMES) == 15
 
 
@@ -294,7 +294,7 @@ def test_operations_keep_shape_and_range(name, amount, channels, sides, seed):
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", NAMES)
-def test_identity_at_nothing(name, channels):
+def test_identity_at_amount_0(name, channels):
     x = noise(24, 30, channels).clamp(10, 240) / 255
     y = operations()[name](x, 0.0, torch.full((channels,), 0.5))
     assert torch.allclose(x, y, atol=1e-5) == (name in IDENTITIES)
@@ -302,7 +302,7 @@ def test_identity_at_nothing(name, channels):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("amount", [-0.9, 0.9])
-def test_something_happens(name, amount):
+def test_operations_change_the_image(name, amount):
     x = noise(24, 30).clamp(10, 240) / 255
     assert not torch.allclose(x, operations()[name](x, amount, torch.full((3,), 0.5)), atol=0.01)
     grey = x[:1]
@@ -311,7 +311,7 @@ def test_something_happens(name, amount):
 
 
 @pytest.mark.parametrize("level", [0, 37, 255])
-def test_a_picture_of_one_colour(level):
+def test_an_image_of_one_colour(level):
     x = torch.full((3, 8, 8), level / 255)
     for name in ("autocontrast", "equalize", "color", "contrast", "sharpness"):
         assert torch.allclose(operations()[name](x, 0.9, torch.zeros(3)), x, atol=1e-5)
@@ -351,15 +351,15 @@ PILLOW = {
 
 @pytest.mark.parametrize("name", PILLOW)
 @pytest.mark.parametrize("amount", [-0.75, 0.25, 0.75])
-def test_colours_are_as_pillow_has_them(name, amount):
-    picture = noise(24, 30).clamp(10, 240)
-    expected = PILLOW[name](Image.fromarray(picture.permute(1, 2, 0).numpy()), amount)
-    y = operations()[name](picture / 255, amount, torch.zeros(3)) * 255
+def test_colours_equal_those_of_pillow(name, amount):
+    image = noise(24, 30).clamp(10, 240)
+    expected = PILLOW[name](Image.fromarray(image.permute(1, 2, 0).numpy()), amount)
+    y = operations()[name](image / 255, amount, torch.zeros(3)) * 255
     assert (y - torch.from_numpy(np.array(expected)).permute(2, 0, 1)).abs().max() < 2
 
 
 @pytest.mark.parametrize("direction", [-1, 1])
-def test_rotation_is_about_the_middle(direction):
+def test_rotation_is_around_the_centre(direction):
     x = torch.zeros(1, 41, 41)
     x[0, 18:23, 18:23] = 1
     x[0, 18:23, 33:38] = 0.6  # 15 to the right
@@ -369,7 +369,7 @@ def test_rotation_is_about_the_middle(direction):
     assert y[row - 1 : row + 2, column - 1 : column + 2].mean() > 0.55
 
 
-def test_two_operations_each_done_half_of_the_time():
+def test_two_operations_each_with_probability_one_half():
     drawn = []
 
     def noted(name):
@@ -436,7 +436,7 @@ def test_labels_are_the_shares_of_the_pixels(count, mixup, cutmix, smoothing, se
         return
     assert labels.shape == (count, 7)
     assert torch.allclose(labels.sum(1), torch.ones(count))
-    # Pixels are numbers of classes, so their mean is that of the classes by their shares.
+    # Pixels are class numbers, so their mean is the mean class by the label shares.
     shares = (labels - smoothing / 7) / (1 - smoothing)
     assert torch.allclose(x.mean((1, 2, 3)), shares @ torch.arange(7.0), atol=1e-4)
     assert torch.allclose(shares[:, :count], shares[:, :count].flip(0, 1), atol=1e-6)
@@ -490,7 +490,7 @@ def test_lambda_is_beta():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"crop_scale": (0.0, 1.0)}, r"crop_scale must be two shares of the area, .*; got \(0\.0, 1\.0\)"),
+        ({"crop_scale": (0.0, 1.0)}, r"crop_scale must be .*; got \(0\.0, 1\.0\)"),
         ({"crop_scale": (0.5, 0.4)}, r"crop_scale must be"),
         ({"flip": 1.5}, r"flip must be in \[0, 1\]; got 1\.5"),
         ({"erasing": -0.1}, r"erasing must be in \[0, 1\]"),
@@ -513,7 +513,7 @@ def test_bad_augmentations(wrong, message):
     [
         (0, (0.5,), (0.5,), 1, r"size must be at least 1; got 0"),
         (8, (0.5,), (0.5,), 2, r"channels must be 1 \(grey\) or 3 \(RGB\); got 2"),
-        (8, (0.5,), (0.5,), 3, r"a number for each of 3 channels; got \(0\.5,\) and"),
+        (8, (0.5,), (0.5,), 3, r"one number per channel \(3\); got \(0\.5,\) and"),
         (8, (0.5,), (0.0,), 1, r"std must be more than 0; got \(0\.0,\)"),
     ],
 )

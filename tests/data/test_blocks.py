@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from tnn.data import CausalBlocks, MaskedBlocks, Order, Tokens, byte_tokenizer, collate
+from tnn.data import CausalBlocks, MaskedBlocks, ShuffledEpochs, Tokens, byte_tokenizer, collate
 
 TOKENIZER = byte_tokenizer(mask=True)
 
@@ -23,7 +23,7 @@ def make_tokens(lengths, dtype=np.uint16):
 
 
 def plain(example):
-    """A masked example's tokens as they were."""
+    """The original tokens of a masked example."""
     return torch.where(example["labels"] == -100, example["input_ids"], example["labels"]).tolist()
 
 
@@ -39,9 +39,9 @@ def test_causal_blocks_predict_each_token_once(n, length, dtype):
 
 def test_bad_blocks():
     empty = Tokens(np.array([], np.uint16), np.array([], np.int64), words=0, bytes=0, vocab_size=261)
-    with pytest.raises(ValueError, match="a text without tokens has no blocks"):
+    with pytest.raises(ValueError, match="the text has no tokens"):
         CausalBlocks(empty, 4, eos=2)
-    with pytest.raises(ValueError, match="a text without tokens has no blocks"):
+    with pytest.raises(ValueError, match="the text has no tokens"):
         MaskedBlocks(empty, 4, TOKENIZER, seed=0)
     with pytest.raises(ValueError, match="length must be at least 1; got 0"):
         CausalBlocks(make_tokens([3]), 0, eos=2)
@@ -56,7 +56,7 @@ def test_bad_blocks():
 
 
 @given(lengths=st.lists(st.integers(1, 12), min_size=1, max_size=20), length=st.integers(2, 10))
-def test_masked_blocks_hold_whole_lines(lengths, length):
+def test_masked_blocks_hold_complete_lines(lengths, length):
     tokens = make_tokens(lengths)
     blocks = [plain(block) for block in MaskedBlocks(tokens, length, TOKENIZER, seed=1)]
     assert all(block[0] == 0 and 2 <= len(block) <= length for block in blocks)
@@ -93,7 +93,7 @@ def test_the_statistics_of_masking():
     assert masked.float().mean() == pytest.approx(0.8, abs=0.01)
     assert kept.float().mean() == pytest.approx(0.1, abs=0.01)
     random = after[~masked & ~kept]
-    assert {*random.tolist()} == {*range(4, 260)}  # no special token, every other
+    assert {*random.tolist()} == {*range(4, 260)}  # every token that is not special
     assert ids[~selected].max() < 260
 
 
@@ -116,47 +116,47 @@ def test_masks_follow_from_seed_and_index():
 
 @given(n=st.integers(1, 9), epochs=st.integers(1, 4))
 def test_each_epoch_has_all_examples(n, epochs):
-    order = Order(range(n), seed=5, count=n * epochs)
+    order = ShuffledEpochs(range(n), seed=5, count=n * epochs)
     seen = [order[i] for i in range(len(order))]
     assert all(sorted(seen[e * n : (e + 1) * n]) == list(range(n)) for e in range(epochs))
     assert [order[i] for i in reversed(range(len(order)))] == seen[::-1]  # in any order of access
 
 
 def test_repeated_examples_follow_each_other():
-    order = [Order("abcdef", seed=0, count=12, repeats=3)[i] for i in range(12)]
+    order = [ShuffledEpochs("abcdef", seed=0, count=12, repeats=3)[i] for i in range(12)]
     assert [order[i] == order[i + 1] == order[i + 2] for i in (0, 3, 6, 9)] == [True] * 4
     assert len(set(order[:6])) == 2  # of six in an epoch
     assert order[:6] != order[6:]
 
 
 def test_orders_differ_by_epoch_and_seed():
-    order, other = (list(Order(range(100), seed, count=200)) for seed in (0, 1))
+    order, other = (list(ShuffledEpochs(range(100), seed, count=200)) for seed in (0, 1))
     assert order[:100] != order[100:] != other[100:]
     assert order[:100] != list(range(100))
 
 
 def test_a_prefix_is_the_same_order():
-    assert list(Order(range(10), 0, count=25)) == list(Order(range(10), 0, count=1000))[:25]
+    assert list(ShuffledEpochs(range(10), 0, count=25)) == list(ShuffledEpochs(range(10), 0, count=1000))[:25]
 
 
-def test_a_long_training_is_cheap():
-    order = Order(range(1000), seed=0, count=50_000 * 512)
+def test_a_long_training_needs_little_memory():
+    order = ShuffledEpochs(range(1000), seed=0, count=50_000 * 512)
     assert len(order) == 25_600_000
     assert 0 <= order[25_599_999] < 1000
     assert order._permutation.size == 1000
 
 
 def test_bad_orders():
-    with pytest.raises(ValueError, match="nothing to train on"):
-        Order([], seed=0, count=1)
+    with pytest.raises(ValueError, match="the training set is empty"):
+        ShuffledEpochs([], seed=0, count=1)
     with pytest.raises(ValueError, match="count must be at least 1; got 0"):
-        Order("abc", seed=0, count=0)
+        ShuffledEpochs("abc", seed=0, count=0)
     with pytest.raises(IndexError, match="index 8 is not one of 0 to 7"):
-        Order("abc", seed=0, count=8)[8]
+        ShuffledEpochs("abc", seed=0, count=8)[8]
 
 
 def test_masks_are_new_in_each_epoch():
-    order = Order(MaskedBlocks(make_tokens([30]), 31, TOKENIZER, seed=0), seed=0, count=3)
+    order = ShuffledEpochs(MaskedBlocks(make_tokens([30]), 31, TOKENIZER, seed=0), seed=0, count=3)
     examples = [order[i] for i in range(3)]
     assert plain(examples[0]) == plain(examples[1]) == plain(examples[2])
     assert len({tuple(example["labels"].tolist()) for example in examples}) == 3
@@ -165,15 +165,15 @@ def test_masks_are_new_in_each_epoch():
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_workers_change_nothing(workers):
-    order = Order(MaskedBlocks(make_tokens([7, 9, 4, 11]), 12, TOKENIZER, seed=0), seed=0, count=10)
+    order = ShuffledEpochs(MaskedBlocks(make_tokens([7, 9, 4, 11]), 12, TOKENIZER, seed=0), seed=0, count=10)
     context = "fork" if workers else None
     loader = DataLoader(order, 4, num_workers=workers, collate_fn=collate(1), multiprocessing_context=context)
     rows = [row[row != 1].tolist() for batch in loader for row in batch["input_ids"]]
     assert rows == [order[i]["input_ids"].tolist() for i in range(10)]
 
 
-def test_everything_goes_to_another_process():
-    order = Order(MaskedBlocks(make_tokens([7, 9]), 12, TOKENIZER, seed=0), seed=0, count=5)
+def test_datasets_can_be_pickled():
+    order = ShuffledEpochs(MaskedBlocks(make_tokens([7, 9]), 12, TOKENIZER, seed=0), seed=0, count=5)
     copy, batch = pickle.loads(pickle.dumps(order)), pickle.loads(pickle.dumps(collate(1)))
     assert batch([copy[4]])["input_ids"].tolist() == collate(1)([order[4]])["input_ids"].tolist()
 
@@ -188,7 +188,7 @@ def test_a_padded_batch():
     long = {
         "input_ids": torch.tensor([0, 1, 5]),
         "labels": torch.tensor([-100, 7, -100]),
-    }  # an id that is the padding's
+    }  # an id equal to that of padding
     short = {"input_ids": torch.tensor([0]), "labels": torch.tensor([6])}
     batch = collate(1)([short, long])
     assert batch["input_ids"].tolist() == [[0, 1, 1], [0, 1, 5]]
@@ -199,7 +199,7 @@ def test_a_padded_batch():
 
 
 @pytest.mark.parametrize(("labels", "dtype"), [([1, 0], torch.long), ([2.5, 0.0], torch.float32)])
-def test_labels_of_whole_texts(labels, dtype):
+def test_one_label_per_text(labels, dtype):
     batch = collate(1)([{"input_ids": [0, 2], "labels": labels[0]}, {"input_ids": [0], "labels": labels[1]}])
     assert (batch["labels"].tolist(), batch["labels"].dtype) == (labels, dtype)
     assert batch["input_ids"].tolist() == [[0, 2], [0, 1]]

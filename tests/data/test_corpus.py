@@ -1,4 +1,4 @@
-"""Texts from files, folders, packed files, the standard library and Hugging Face data sets."""
+"""Texts from files, folders, compressed files, the standard library and Hugging Face data sets."""
 
 import gzip
 import lzma
@@ -30,7 +30,7 @@ def text_of(corpus, split):
 
 
 @pytest.mark.parametrize("suffix", PACK)
-def test_lines_as_they_stand(tmp_path, suffix):
+def test_lines_are_not_changed(tmp_path, suffix):
     text = "one\r\n\n  two\u2028\x85 \rthree\x0c<s>\nlast without an end €"
     (tmp_path / f"train.txt{suffix}").write_bytes(PACK[suffix](text.encode()))
     corpus = open_corpus(str(tmp_path))
@@ -49,7 +49,7 @@ def test_a_single_file_is_cut_by_bytes(tmp_path, suffix):
 
 
 @given(text=st.text(st.sampled_from("aé€😀\n"), max_size=60), files=st.integers(1, 3), line=st.sampled_from([5, 2**20]))
-def test_cuts_lose_nothing_and_divide_no_character(tmp_path_factory, text, files, line):
+def test_splits_lose_nothing_and_cut_no_character(tmp_path_factory, text, files, line):
     folder = tmp_path_factory.mktemp("texts")
     for i in range(files):
         (folder / f"{i}").write_bytes(text[i::files].encode())
@@ -59,7 +59,7 @@ def test_cuts_lose_nothing_and_divide_no_character(tmp_path_factory, text, files
         assert "".join(text_of(corpus, split) for split in SPLITS) == "".join(text[i::files] for i in range(files))
 
 
-def test_a_text_on_one_line_is_not_held_whole(tmp_path, monkeypatch):
+def test_a_long_line_is_read_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "LINE", 10)
     corpus = open_corpus("stdlib", train=write(tmp_path, text="é" * 12 + "\nab"))
     lines = list(corpus.lines("train"))
@@ -91,7 +91,7 @@ def test_a_file_of_wikitext_is_read_as_its_folder(tmp_path):
     assert not open_corpus(f"{source}/test.txt").strip
 
 
-def test_a_folder_whose_name_has_the_mark(tmp_path):
+def test_a_folder_with_a_hash_in_its_name(tmp_path):
     assert text_of(open_corpus(write(tmp_path / "c#raw", train__txt="a")), "train") == "a"
 
 
@@ -105,7 +105,7 @@ def test_folders_with_splits(tmp_path, name):
     assert (folders.splits(), text_of(folders, "validation")) == (("validation",), "123")
 
 
-def test_files_in_the_place_of_splits(tmp_path):
+def test_files_replace_splits(tmp_path):
     source = write(tmp_path / "corpus", wiki__valid__raw="v", wiki__test__raw="t")
     write(tmp_path / "mine", text="my own")
     corpus = open_corpus(source, train=tmp_path / "mine" / "text", test=str(tmp_path / "mine"))
@@ -137,13 +137,13 @@ def test_the_fingerprint_follows_the_input(tmp_path):
     [
         ("a", b"abc\xff", "a is not a UTF-8 text"),
         ("a", b"abc\xe2\x82", "a is not a UTF-8 text"),  # half a character at the end
-        ("a.xz", b"not packed", "a.xz cannot be unpacked"),
-        ("a.gz", b"not packed", "a.gz cannot be unpacked"),
-        ("a.xz", lzma.compress(bytes(1000))[:-20], "a.xz cannot be unpacked"),
-        ("a.gz", gzip.compress(bytes(1000))[:-10], "a.gz cannot be unpacked"),
+        ("a.xz", b"not compressed", "a.xz cannot be decompressed"),
+        ("a.gz", b"not compressed", "a.gz cannot be decompressed"),
+        ("a.xz", lzma.compress(bytes(1000))[:-20], "a.xz cannot be decompressed"),
+        ("a.gz", gzip.compress(bytes(1000))[:-10], "a.gz cannot be decompressed"),
     ],
 )
-def test_files_that_are_no_texts(tmp_path, name, data, message):
+def test_files_that_are_not_text(tmp_path, name, data, message):
     (tmp_path / name).write_bytes(data)
     corpus = open_corpus("stdlib", train=tmp_path / name)
     with pytest.raises(ValueError, match=message) as error:
@@ -151,7 +151,7 @@ def test_files_that_are_no_texts(tmp_path, name, data, message):
     assert "\n" not in str(error.value)
 
 
-def test_what_is_not_there(tmp_path):
+def test_missing_files_and_splits(tmp_path):
     with pytest.raises(FileNotFoundError, match="no text at nowhere: it must be a file, a folder"):
         open_corpus("nowhere")
     with pytest.raises(FileNotFoundError, match="no text at nowhere#raw"):
@@ -164,7 +164,7 @@ def test_what_is_not_there(tmp_path):
     with pytest.raises(ValueError, match="has no validation split; it has train, test"):
         open_corpus(source).lines("validation")
     write(tmp_path, train__txt__xz=lzma.compress(b"a"))
-    with pytest.raises(ValueError, match=r"two files for the train split: train.txt.xz is one too many"):
+    with pytest.raises(ValueError, match=r"one file for the train split; train.txt.xz is a second one"):
         open_corpus(source)
 
 

@@ -1,4 +1,4 @@
-"""Parts made in processes that end when they should; folders that are resumed or refused."""
+"""Parts made in processes that end when they should; folders that are continued or refused."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tnn.data.lra.generation import check_count, make_parts, output_folder, write_whole
+from tnn.data.lra.generation import check_count, make_parts, output_folder
 
 MAKERS = """
 import os, signal, time
@@ -24,7 +24,7 @@ def note(folder, part):
 def fail_or_sleep(folder, bad, part):
     note(folder, part)
     if part == bad:
-        time.sleep(0.3)  # till the others are at work
+        time.sleep(0.3)  # until the other parts have started
         raise ValueError(f"part {part} went wrong")
     time.sleep(60)
 
@@ -32,12 +32,14 @@ def vanish(part):
     os.kill(os.getpid(), signal.SIGKILL)
 """
 SCRIPT = """
+import signal
 from functools import partial
 from pathlib import Path
 from makers import fail_or_sleep
 from tnn.data.lra.generation import make_parts
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores SIGINT
     make_parts(partial(fail_or_sleep, Path("made"), None), [0, 1, 2], workers=2)
 """
 
@@ -66,7 +68,7 @@ def test_each_part_is_made(tmp_path, makers, capfd, workers):
         assert os.getpid() not in pids.values()
     if workers == 1:
         assert set(pids.values()) == {os.getpid()}
-    assert capfd.readouterr().err == ""  # this is no terminal
+    assert capfd.readouterr().err == ""  # no progress bar without a terminal
 
 
 def test_no_parts_and_one_part_need_no_process():
@@ -81,11 +83,11 @@ def test_an_error_reaches_the_caller_at_once(tmp_path, makers, workers):
     start = time.monotonic()
     with pytest.raises(ValueError, match="part 0 went wrong"):
         make_parts(partial(makers.fail_or_sleep, tmp_path / "made", 0), [0, 1, 2, 3], workers=workers)
-    assert time.monotonic() - start < 30  # the others sleep for 60 s
+    assert time.monotonic() - start < 30  # the other parts sleep for 60 s
 
 
 def test_a_worker_that_is_killed(makers):
-    with pytest.raises(ChildProcessError, match="a worker process ended before its part was whole"):
+    with pytest.raises(ChildProcessError, match="a worker process was killed"):
         make_parts(makers.vanish, [0, 1, 2], workers=2)
 
 
@@ -100,15 +102,15 @@ def test_workers_end_with_their_parent(tmp_path, makers, number, send):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # a group of its own: Ctrl-C goes to all of it
+        start_new_session=True,  # a separate process group: Ctrl-C goes to all of it
     )
     deadline = time.monotonic() + 60
-    while len(list((tmp_path / "made").iterdir())) < 2:  # until both workers are at it
+    while len(list((tmp_path / "made").iterdir())) < 2:  # until both workers have started
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)
     send(process.pid, number)
-    _, errors = process.communicate(timeout=30)  # the workers have the same stdout: it ends when they all have
+    _, errors = process.communicate(timeout=30)  # the workers share stdout: it closes when all have ended
     assert process.returncode not in (0, None)
     assert errors.count("Traceback") == (1 if number == signal.SIGINT else 0)
     assert ("KeyboardInterrupt" in errors) == (number == signal.SIGINT)
@@ -165,7 +167,7 @@ def test_other_settings_are_refused(tmp_path, settings, difference):
     with output_folder(tmp_path, SETTINGS):
         pass
     with (
-        pytest.raises(ValueError, match=f"was made with {difference}; give the same settings"),
+        pytest.raises(ValueError, match=f"was made with {difference}; use the same settings"),
         output_folder(tmp_path, settings),
     ):
         pytest.fail("this must not run")
@@ -175,7 +177,7 @@ def test_other_settings_are_refused(tmp_path, settings, difference):
 def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("x")
     with (
-        pytest.raises(ValueError, match=r"holds something else, for there is no generated\.json"),
+        pytest.raises(ValueError, match=r"is not empty and has no generated\.json"),
         output_folder(tmp_path, SETTINGS),
     ):
         pytest.fail("this must not run")
@@ -194,12 +196,16 @@ def test_settings_that_cannot_be_read(tmp_path, content):
         pytest.fail("this must not run")
 
 
-def test_a_folder_whose_first_moment_was_its_last(tmp_path, monkeypatch):
-    monkeypatch.setattr("pathlib.Path.replace", lambda *_: os.kill(os.getpid(), signal.SIGINT))  # in write_whole
+def test_interrupted_before_the_settings_were_written(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pathlib.Path.replace", interrupt)  # in write_text
     with pytest.raises(KeyboardInterrupt), output_folder(tmp_path, SETTINGS):
         pass
-    assert {path.name for path in tmp_path.iterdir()} == {".lock", ".generated.json.tmp"}
+    assert {path.name for path in tmp_path.iterdir()} == {".lock"}
     monkeypatch.undo()
+    (tmp_path / ".generated.json-a1b2c3d4").mkdir()  # as SIGKILL leaves it
     with output_folder(tmp_path, SETTINGS):
         assert {path.name for path in tmp_path.iterdir()} == {".lock", "generated.json"}
 
@@ -207,7 +213,7 @@ def test_a_folder_whose_first_moment_was_its_last(tmp_path, monkeypatch):
 def test_one_process_at_a_time(tmp_path):
     with (
         output_folder(tmp_path, SETTINGS),
-        pytest.raises(BlockingIOError, match="another process is making"),
+        pytest.raises(BlockingIOError, match="another process is writing"),
         output_folder(tmp_path, SETTINGS),
     ):
         pytest.fail("this must not run")
@@ -220,20 +226,3 @@ def test_the_folder_is_free_after_an_error(tmp_path):
         raise KeyError
     with output_folder(tmp_path, SETTINGS):
         pass
-
-
-def test_a_file_is_whole_or_as_it_was(tmp_path, monkeypatch):
-    write_whole(tmp_path / "part", b"old")
-
-    def fill_the_disk(path, data):
-        with path.open("wb") as file:
-            file.write(data[:1])
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("pathlib.Path.write_bytes", fill_the_disk)
-    with pytest.raises(OSError, match="No space left"):
-        write_whole(tmp_path / "part", b"new")
-    assert (tmp_path / "part").read_bytes() == b"old"
-    monkeypatch.undo()
-    write_whole(tmp_path / "part", b"new")
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("part", b"new")]

@@ -14,13 +14,13 @@ from torch.utils.data import DataLoader
 
 from tnn.data import byte_tokenizer
 from tnn.data.blocks import collate
-from tnn.data.glue import GLUE, Example, GlueDataset, encode, load_glue, majority_score, score
+from tnn.data.glue import GLUE_TASKS, Example, GlueDataset, encode, load_glue, majority_score, score
 
 TOKENIZER = byte_tokenizer()
 MNLI = "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse "
 STSB = "index genre filename year old_index source1 source2 sentence1 sentence2"
 
-# Of each task: the first lines of train and of test as the official files have them, and the example of the former.
+# For each task: the first lines of the official train and test files, and the example of the former.
 LAYOUTS = {
     "cola": ("gj04|0|*|They drank the pub.", "index|sentence\n0|A.", Example("They drank the pub.", None, 0)),
     "sst2": ("sentence|label\nno wit , |0", "index|sentence\n0|A.", Example("no wit ,", None, 0)),
@@ -64,7 +64,7 @@ LAYOUTS = {
 
 
 def write(root, task, split, lines):
-    path = root / GLUE[task].folder / GLUE[task].files[split]
+    path = root / GLUE_TASKS[task].folder / GLUE_TASKS[task].files[split]
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(lines.replace("|", "\t").encode())
     return path
@@ -73,13 +73,13 @@ def write(root, task, split, lines):
 # --- files
 
 
-@pytest.mark.parametrize("task", GLUE)
+@pytest.mark.parametrize("task", GLUE_TASKS)
 def test_official_layouts(tmp_path, task):
     labelled, unlabelled, example = LAYOUTS[task]
-    for split in GLUE[task].files:
+    for split in GLUE_TASKS[task].files:
         write(tmp_path, task, split, unlabelled if split.startswith("test") else labelled)
     loaded = load_glue(task, tmp_path)
-    assert list(loaded) == list(GLUE[task].files)
+    assert list(loaded) == list(GLUE_TASKS[task].files)
     for split, examples in loaded.items():
         hidden = Example("A.", None if example.second is None else "B.", None)
         assert examples == [hidden if split.startswith("test") else example]
@@ -87,14 +87,14 @@ def test_official_layouts(tmp_path, task):
 
 
 def test_splits_of_mnli():
-    assert GLUE["mnli"].files == {
+    assert GLUE_TASKS["mnli"].files == {
         "train": "train.tsv",
         "validation_matched": "dev_matched.tsv",
         "validation_mismatched": "dev_mismatched.tsv",
         "test_matched": "test_matched.tsv",
         "test_mismatched": "test_mismatched.tsv",
     }
-    assert (GLUE["mnli"].num_labels, GLUE["cola"].num_labels, GLUE["stsb"].num_labels) == (3, 2, 1)
+    assert (GLUE_TASKS["mnli"].num_labels, GLUE_TASKS["cola"].num_labels, GLUE_TASKS["stsb"].num_labels) == (3, 2, 1)
 
 
 def test_quotes_and_stray_line_ends_are_text(tmp_path):
@@ -111,11 +111,11 @@ def test_broken_rows(tmp_path):
     write(tmp_path, "qqp", "train", f"{header}\n7|1|2|a question cut\nin two?|\n{row}\n")
     assert load_glue("qqp", tmp_path)["train"] == [LAYOUTS["qqp"][2]]
     write(tmp_path, "rte", "train", LAYOUTS["rte"][0] + "\n1|only one|\n")
-    with pytest.raises(ValueError, match=r"RTE.train\.tsv, line 3: 3 columns where 4 are needed"):
+    with pytest.raises(ValueError, match=r"RTE.train\.tsv, line 3: needs 4 columns; got 3"):
         load_glue("rte", tmp_path)
 
 
-def test_only_the_splits_that_are_there_or_wanted(tmp_path):
+def test_only_the_splits_that_exist_or_are_asked_for(tmp_path):
     write(tmp_path, "qnli", "validation", LAYOUTS["qnli"][0])
     write(tmp_path, "qnli", "test", LAYOUTS["qnli"][1])
     assert list(load_glue("qnli", str(tmp_path))) == ["validation", "test"]
@@ -126,14 +126,16 @@ def test_only_the_splits_that_are_there_or_wanted(tmp_path):
         load_glue("qnli", tmp_path, ["dev"])
 
 
-def test_nothing_there(tmp_path):
+def test_missing_files(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"CoLA.train\.tsv"):
         load_glue("cola", tmp_path / "none")
-    with pytest.raises(FileNotFoundError, match=r"there is no .*cola.train\.parquet or the like"):
+    with pytest.raises(FileNotFoundError, match=r"cola must hold parquet files"):
         load_glue("cola", f"hf:{tmp_path}")
 
 
-@pytest.mark.parametrize(("name", "hint"), [("cloa", "did you mean 'cola'"), ("SST2", "'sst2'"), ("x", "cola, sst2")])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("cloa", "did you mean 'cola'"), ("SST2", "'sst2'"), ("x", "'cola', 'sst2'")]
+)
 def test_unknown_task(tmp_path, name, hint):
     with pytest.raises(ValueError, match=hint):
         load_glue(name, tmp_path)
@@ -162,7 +164,7 @@ def test_bad_files(tmp_path, task, old, new, message):
     assert message in str(caught.value)
 
 
-def test_a_file_that_is_no_text(tmp_path):
+def test_a_file_that_is_not_text(tmp_path):
     write(tmp_path, "sst2", "train", "").write_bytes(b"sentence\tlabel\n\xff\t1\n")
     with pytest.raises(ValueError, match=r"train\.tsv is not a UTF-8 text"):
         load_glue("sst2", tmp_path)
@@ -182,7 +184,7 @@ def _own_cache(tmp_path, monkeypatch):
 def table(task, label, hidden=False):
     from datasets import Dataset
 
-    names = GLUE[task].hub_texts or GLUE[task].texts
+    names = GLUE_TASKS[task].hub_texts or GLUE_TASKS[task].texts
     columns = {name: [f"{name} "] for name in names}
     return Dataset.from_dict(columns | {"label": [(-1.0 if task == "stsb" else -1) if hidden else label], "idx": [0]})
 
@@ -203,7 +205,7 @@ def table(task, label, hidden=False):
 def test_the_hubs_columns(tmp_path, form, task, first, second, label):
     from datasets import DatasetDict
 
-    tables = DatasetDict({split: table(task, label, split.startswith("test")) for split in GLUE[task].files})
+    tables = DatasetDict({split: table(task, label, split.startswith("test")) for split in GLUE_TASKS[task].files})
     folder = tmp_path / "glue" / task
     if form == "disk":
         tables.save_to_disk(folder)
@@ -212,7 +214,7 @@ def test_the_hubs_columns(tmp_path, form, task, first, second, label):
         for split, part in tables.items():
             part.to_parquet(folder / f"{split}-00000-of-00001.parquet")
     loaded = load_glue(task, f"hf:{tmp_path / 'glue'}")
-    assert set(loaded) == set(GLUE[task].files)
+    assert set(loaded) == set(GLUE_TASKS[task].files)
     for split, examples in loaded.items():
         assert examples == [Example(first, second, None if split.startswith("test") else label)]
 
@@ -231,7 +233,7 @@ def test_bad_tables(tmp_path):
         load_glue("qnli", f"hf:{tmp_path}")
 
 
-def test_a_name_on_the_hub_is_asked_for_its_task(monkeypatch):
+def test_a_task_of_a_name_on_the_hub(monkeypatch):
     asked = []
     monkeypatch.setattr("datasets.load_dataset", lambda *names: asked.append(names) or {"train": table("sst2", 1)})
     assert load_glue("sst2", "hf:nyu-mll/glue") == {"train": [Example("sentence", None, 1)]}
@@ -323,7 +325,7 @@ def test_a_model_takes_a_batch(task):
         "vocab_size": len(TOKENIZER),
         "hidden_size": 16,
         "num_hidden_layers": 1,
-        "num_labels": GLUE[task].num_labels,
+        "num_labels": GLUE_TASKS[task].num_labels,
     }
     model = TNNForSequenceClassification(TNNConfig(is_decoder=False, **sizes)).eval()
     with torch.no_grad():
@@ -336,7 +338,7 @@ def test_a_model_takes_a_batch(task):
 # --- scores
 
 BITS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
-# Few different values, so that there are ties; and any that a float32 model can put out within reason.
+# Few different values, so that there are ties; and values that a float32 model can output.
 VALUES = st.sampled_from([0.0, 1.0, 2.5, 5.0]) | st.floats(-1e6, 1e6, width=32)
 PAIRS = st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=30)
 
@@ -355,7 +357,7 @@ def slow_pearson(x, y):
 
 
 def slow_ranks(x):
-    """1 + how many are smaller + half of how many others are equal."""
+    """1 + the number of smaller values + half of the number of other equal values."""
     return [1 + sum(b < a for b in x) + (sum(b == a for b in x) - 1) / 2 for a in x]
 
 
@@ -376,15 +378,15 @@ def test_scores_of_two_classes(pairs):
 @given(pairs=PAIRS)
 def test_correlations(pairs):
     x, y = zip(*pairs, strict=True)
-    found = score("stsb", x, y)
-    assert list(found) == ["pearson", "spearman"]
-    assert found["pearson"] == pytest.approx(slow_pearson(x, y), abs=1e-6)
-    assert found["spearman"] == pytest.approx(slow_pearson(slow_ranks(x), slow_ranks(y)), abs=1e-9)
+    scores = score("stsb", x, y)
+    assert list(scores) == ["pearson", "spearman"]
+    assert scores["pearson"] == pytest.approx(slow_pearson(x, y), abs=1e-6)
+    assert scores["spearman"] == pytest.approx(slow_pearson(slow_ranks(x), slow_ranks(y)), abs=1e-9)
 
 
 def test_headlines_come_first():
-    heads = {task: next(iter(score(task, [1, 0], [1, 0]))) for task in GLUE}
-    assert heads == dict.fromkeys(GLUE, "accuracy") | {"mrpc": "f1", "cola": "matthews", "stsb": "pearson"}
+    heads = {task: next(iter(score(task, [1, 0], [1, 0]))) for task in GLUE_TASKS}
+    assert heads == dict.fromkeys(GLUE_TASKS, "accuracy") | {"mrpc": "f1", "cola": "matthews", "stsb": "pearson"}
 
 
 def test_known_scores():
@@ -395,7 +397,7 @@ def test_known_scores():
 
 
 @pytest.mark.parametrize("constant", [0, 1])
-def test_a_constant_says_nothing(constant):
+def test_constant_predictions_have_no_correlation(constant):
     assert score("cola", [constant] * 3, [0, 1, 1]) == {"matthews": 0.0}
     assert score("cola", [constant] * 3, [constant] * 3) == {"matthews": 0.0}
     assert score("stsb", [constant + 0.1] * 3, [0, 1, 1]) == {"pearson": 0.0, "spearman": 0.0}
@@ -405,9 +407,9 @@ def test_a_constant_says_nothing(constant):
 @pytest.mark.parametrize(
     ("task", "predictions", "labels", "message"),
     [
-        ("cola", [], [], "predictions must hold one class or number an example, and not be empty"),
+        ("cola", [], [], "predictions must be a 1-D array that is not empty"),
         ("cola", [[0.1, 0.9]], [1], r"got shape \(1, 2\)"),  # logits
-        ("cola", [1, 0], [1], "a prediction for each label; got 2 and 1"),
+        ("cola", [1, 0], [1], "one prediction per label; got 2 predictions and 1 labels"),
         ("mnli", [3], [1], "predictions of MNLI must be classes from 0 to 2; got 3"),
         ("cola", [0.5], [1], "predictions of CoLA must be classes from 0 to 1; got 0.5"),
         ("cola", [1], [-1], "labels of CoLA must be classes"),
@@ -422,17 +424,17 @@ def test_bad_scores(task, predictions, labels, message):
 
 def test_majority():
     assert majority_score("mrpc", [1, 1, 0, 1], [1, 0, 1]) == {"f1": pytest.approx(6 / 7), "accuracy": 0.75}
-    assert majority_score("rte", [1, 1, 0, 1], [0, 0, 1]) == {"accuracy": 0.25}  # of training, not of what is scored
+    assert majority_score("rte", [1, 1, 0, 1], [0, 0, 1]) == {"accuracy": 0.25}  # the majority of the training labels
     assert majority_score("mnli", [2, 2, 0], [0, 2, 2, 1]) == {"accuracy": pytest.approx(2 / 3)}
     assert majority_score("cola", [0, 1], [1]) == {"matthews": 0.0}
     assert majority_score("stsb", [0.1, 3.3, 5], [0.1, 0.2, 0.7]) == {"pearson": 0.0, "spearman": 0.0}
-    with pytest.raises(ValueError, match="training_labels must hold"):
+    with pytest.raises(ValueError, match="training_labels must be a 1-D array"):
         majority_score("rte", [1], [])
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress)])
-def test_packed_files(tmp_path, suffix, pack):
+@pytest.mark.parametrize(("suffix", "compress"), [(".xz", lzma.compress), (".gz", gzip.compress)])
+def test_compressed_files(tmp_path, suffix, compress):
     (tmp_path / "SST-2").mkdir()
     text = "sentence\tlabel\na charming journey\t1\n"
-    (tmp_path / "SST-2" / f"dev.tsv{suffix}").write_bytes(pack(text.encode()))
+    (tmp_path / "SST-2" / f"dev.tsv{suffix}").write_bytes(compress(text.encode()))
     assert load_glue("sst2", tmp_path) == {"validation": [Example("a charming journey", None, 1)]}

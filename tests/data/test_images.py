@@ -1,4 +1,4 @@
-"""Pictures from folders, Hugging Face data sets and arrays: classes, splits, colours, what is refused."""
+"""Images from folders, Hugging Face data sets and arrays: classes, splits, colours, what is refused."""
 
 import pickle
 
@@ -12,7 +12,7 @@ from tnn.data.images import ImageSet, open_images
 RNG = np.random.default_rng(0)
 
 
-def picture(height=6, width=8):
+def make_image(height=6, width=8):
     return Image.fromarray(RNG.integers(0, 256, (height, width, 3), np.uint8))
 
 
@@ -21,13 +21,13 @@ def pixels(image):
 
 
 def write_folder(root, splits=("train", "val"), classes=("b", "a", "c")):
-    """Of each split two pictures a class, by the split's and class's name."""
+    """Two images per split and class."""
     made = {}
     for split in splits:
         for name in classes:
             folder = root / split / name
             folder.mkdir(parents=True)
-            made[split, name] = [picture(width=8 + i) for i in range(2)]
+            made[split, name] = [make_image(width=8 + i) for i in range(2)]
             for i, image in enumerate(made[split, name]):
                 image.save(folder / f"{i}.png")
     return made
@@ -57,22 +57,22 @@ def test_folders(tmp_path, validation):
             assert torch.equal(images[i], pixels(made[name, "aabbcc"[i]][i % 2]))
 
 
-def test_what_is_no_picture_is_left_out(tmp_path):
+def test_other_files_are_ignored(tmp_path):
     write_folder(tmp_path)
-    (tmp_path / "train" / "a" / "notes.txt").write_text("no picture")
-    (tmp_path / "train" / "a" / "._0.png").write_text("no picture")
+    (tmp_path / "train" / "a" / "notes.txt").write_text("not an image")
+    (tmp_path / "train" / "a" / "._0.png").write_text("not an image")
     (tmp_path / "train" / ".cache").mkdir()
     (tmp_path / "test").mkdir()
-    picture().save(tmp_path / "test" / "0.png")  # of no known class
+    make_image().save(tmp_path / "test" / "0.png")  # of no known class
     sets = open_images(str(tmp_path))
     assert {split: len(images) for split, images in sets.items()} == {"train": 6, "validation": 6}
     assert sets["train"].classes == ("a", "b", "c")
 
 
-def test_pictures_below_a_class_and_in_other_formats(tmp_path):
+def test_images_below_a_class_and_in_other_formats(tmp_path):
     write_folder(tmp_path)
     (tmp_path / "train" / "a" / "images").mkdir()
-    picture().save(tmp_path / "train" / "a" / "images" / "0.JPEG")
+    make_image().save(tmp_path / "train" / "a" / "images" / "0.JPEG")
     assert open_images(str(tmp_path))["train"].labels.tolist() == [0, 0, 0, 1, 1, 2, 2]
 
 
@@ -100,23 +100,23 @@ def test_grey_of_16_bits(tmp_path):
     assert torch.equal(open_images(str(tmp_path))["train"][0], expected)
 
 
-def test_a_damaged_picture_is_named(tmp_path):
+def test_a_damaged_image_is_named(tmp_path):
     write_folder(tmp_path)
     path = tmp_path / "val" / "b" / "1.png"
     path.write_bytes(path.read_bytes()[:80])
     images = open_images(str(tmp_path))["validation"]
     assert images[2].shape == (3, 6, 8)
-    with pytest.raises(ValueError, match=r"^[^\n]*val.b.1\.png is not a whole picture: [^\n]*$"):
+    with pytest.raises(ValueError, match=r"^[^\n]*val.b.1\.png is not a valid image: [^\n]*$"):
         images[3]
     path.unlink()
-    with pytest.raises(FileNotFoundError, match=r"there is no .*val.b.1\.png any more"):
+    with pytest.raises(FileNotFoundError, match=r"val.b.1\.png does not exist any more"):
         images[3]
 
 
-def test_a_class_without_pictures(tmp_path):
+def test_a_class_without_images(tmp_path):
     write_folder(tmp_path)
     (tmp_path / "train" / "d").mkdir()
-    with pytest.raises(ValueError, match=r"train.d has no pictures \(\.jpeg, .*\): each class must have some"):
+    with pytest.raises(ValueError, match=r"train.d has no images \(\.jpeg, .*\): each class must have at least one"):
         open_images(str(tmp_path))
 
 
@@ -130,8 +130,8 @@ def test_other_classes(tmp_path):
 def test_no_class_folders_in_validation(tmp_path):
     write_folder(tmp_path, ("train",))
     (tmp_path / "val").mkdir()
-    picture().save(tmp_path / "val" / "0.png")
-    with pytest.raises(ValueError, match=r"val has no folders: there must be one for each class"):
+    make_image().save(tmp_path / "val" / "0.png")
+    with pytest.raises(ValueError, match=r"val has no folders: there must be one folder of images per class"):
         open_images(str(tmp_path))
 
 
@@ -141,10 +141,10 @@ def test_two_folders_for_validation(tmp_path):
         open_images(str(tmp_path))
 
 
-def test_nothing_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"holds no pictures: there must be train/CLASS/"):
+def test_missing_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"holds no images: it must have image files in train/CLASS/"):
         open_images(str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"no pictures at .*nowhere: it must be a folder"):
+    with pytest.raises(FileNotFoundError, match=r"no images at .*nowhere: it must be a folder"):
         open_images(str(tmp_path / "nowhere"))
 
 
@@ -177,9 +177,9 @@ def test_validation_is_the_last_tenth_of_a_permutation(tmp_path):
             assert np.array_equal(sets[split][i][0].numpy(), stored[place])
 
 
-def test_too_few_to_cut_a_validation_set_off(tmp_path):
+def test_too_few_images_for_a_validation_set(tmp_path):
     write_arrays(tmp_path, count=9)
-    with pytest.raises(ValueError, match=r"has no validation set, and with 9 pictures train is too small"):
+    with pytest.raises(ValueError, match=r"has no validation set, and its 9 training images are too few"):
         open_images(str(tmp_path))
 
 
@@ -197,7 +197,7 @@ def make_table(names=("dog", "cat"), count=4, columns=("image", "label"), labels
     from datasets import ClassLabel, Dataset, Features, Value
     from datasets import Image as ImageFeature
 
-    made = [picture(width=8 + i) for i in range(count)]
+    made = [make_image(width=8 + i) for i in range(count)]
     labels = [i % 2 for i in range(count)] if labels is None else labels
     kinds = (ImageFeature(), ClassLabel(names=list(names)) if names else Value("int64"))
     features = Features(dict(zip(columns, kinds, strict=True)))
@@ -260,15 +260,15 @@ def test_bad_tables(tmp_path, table, message):
         open_images(f"hf:{tmp_path}")
 
 
-def test_a_damaged_picture_of_a_table(tmp_path):
+def test_a_damaged_image_of_a_table(tmp_path):
     from datasets import Dataset, Features, Value
     from datasets import Image as ImageFeature
 
     features = Features({"image": ImageFeature(), "label": Value("int64")})
-    rows = {"image": [{"bytes": b"no picture", "path": None}] * 10, "label": [0] * 10}
+    rows = {"image": [{"bytes": b"not an image", "path": None}] * 10, "label": [0] * 10}
     save_tables(tmp_path, {"train": Dataset.from_dict(rows, features=features)}, "saved")
     images = open_images(f"hf:{tmp_path}")["train"]
-    with pytest.raises(ValueError, match=r"^picture \d of train of hf:[^\n]* is not a whole picture: [^\n]*$"):
+    with pytest.raises(ValueError, match=r"^image \d of train of hf:[^\n]* is not a valid image: [^\n]*$"):
         images[0]
 
 
@@ -282,7 +282,7 @@ def test_no_such_table(tmp_path):
 
 
 @pytest.mark.parametrize("write", [write_folder, write_arrays])
-def test_sets_go_to_other_processes(tmp_path, write):
+def test_sets_can_be_pickled(tmp_path, write):
     write(tmp_path)
     images = open_images(str(tmp_path))["validation"]
     copy = pickle.loads(pickle.dumps(images))

@@ -19,20 +19,23 @@ NAMES = ("basic_train.tsv", "basic_val.tsv", "basic_test.tsv")
 SIZES = {"train": 30, "validation": 7, "test": 5}
 SCRIPT = """
 import sys, time
+from contextlib import contextmanager
 from pathlib import Path
 from tnn.data.lra import listops
 
-def write_slowly(path, data, write=listops.write_whole):
-    time.sleep(0.3)
-    write(path, data)
+@contextmanager
+def write_slowly(path, atomic_path=listops.atomic_path):
+    with atomic_path(path) as temporary:
+        yield temporary
+        time.sleep(0.3)
 
-listops.write_whole = write_slowly  # in the workers too, for they import this
+listops.atomic_path = write_slowly  # in the workers too: they import this script
 listops.PART = 5
 if __name__ == "__main__":
     listops.generate_listops(Path(sys.argv[1]), seed=3, train=30, validation=7, test=5, workers=2)
 """
 
-# --- a third way to the value: pairs of pairs, as the parentheses say
+# --- a third way to compute the value: nested pairs, by the parentheses
 
 
 def parse(tokens):
@@ -102,8 +105,8 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("listops")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(listops, "PART", 5)
-        found = generate_listops(folder, seed=3, workers=1, **SIZES)
-    return folder, found
+        statistics = generate_listops(folder, seed=3, workers=1, **SIZES)
+    return folder, statistics
 
 
 @pytest.fixture(scope="module")
@@ -159,9 +162,9 @@ def test_known_values(source, value):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("", "one whole tree; it has 0 values; got ''"),
-        ("1 2", "one whole tree; it has 2 values"),
-        ("[MAX 1 [MIN 2 3 ]", "one whole tree; lists that are not closed: 1"),
+        ("", "one complete tree; it has 0 values; got ''"),
+        ("1 2", "one complete tree; it has 2 values"),
+        ("[MAX 1 [MIN 2 3 ]", "one complete tree; lists not closed: 1"),
         ("1 ]", r"token 2 of a ListOps text must be .*; got '\]'"),
         ("[MAX ]", r"token 2 .*; got '\]'"),
         ("[SUM 1 2 ]", r"token 1 .* \[MIN, \[MAX, \[MED, \[SM.*; got '\[SUM'"),
@@ -169,7 +172,7 @@ def test_known_values(source, value):
         ("[SM 1 ² ]", "token 3 .*; got '²'"),
     ],
 )
-def test_texts_that_are_no_tree(source, message):
+def test_texts_that_are_not_trees(source, message):
     with pytest.raises(ValueError, match=message):
         evaluate_listops(source)
 
@@ -187,10 +190,10 @@ def test_every_target_of_a_sample(sample):
 
 def test_shape_of_the_trees(sample):
     rows, _ = sample
-    found = [node for source, _ in rows[:300] for node in nodes(parse_text(source))]
-    assert max(depth for depth, _, _ in found) == 10
-    assert all(operator is None for depth, operator, _ in found if depth == 10)
-    operators = [(operator, operands) for _, operator, operands in found if operator]
+    all_nodes = [node for source, _ in rows[:300] for node in nodes(parse_text(source))]
+    assert max(depth for depth, _, _ in all_nodes) == 10
+    assert all(operator is None for depth, operator, _ in all_nodes if depth == 10)
+    operators = [(operator, operands) for _, operator, operands in all_nodes if operator]
     _, counts = np.unique([operator for operator, _ in operators], return_counts=True)
     assert counts.size == 4
     assert counts / len(operators) == pytest.approx([1 / 4] * 4, abs=0.01)  # some 45,000 operators
@@ -200,7 +203,7 @@ def test_shape_of_the_trees(sample):
 
 
 def test_small_trees_are_drawn_as_often_as_they_should_be():
-    """Of those that are not selected by their length: digits, and operators with digits alone."""
+    """Trees before the selection by length: single digits, and operators whose operands are all digits."""
     random, total = Random(1), 20_000
     drawn = [listops._draw_tree(random) for _ in range(total)]
     lengths = np.bincount([tree.length for tree in drawn if tree])
@@ -221,7 +224,7 @@ def test_the_share_that_is_kept_and_the_lengths(sample):
 def test_early_stops_do_not_change_what_is_kept(monkeypatch):
     """The length that counts up while a tree is drawn never exceeds its final one."""
     monkeypatch.setattr(listops, "SHORTER_THAN", 10**9)
-    monkeypatch.setattr(listops, "DEPTH", 6)  # else some trees are very large
+    monkeypatch.setattr(listops, "DEPTH", 6)  # otherwise some trees are very large
     random = Random(2)
     whole = [listops._draw_tree(random) for _ in range(500)]
     assert all(tree.length == counted_length(tree.text) for tree in whole)
@@ -232,7 +235,7 @@ def test_early_stops_do_not_change_what_is_kept(monkeypatch):
 
 
 def test_files(made):
-    folder, found = made
+    folder, statistics = made
     splits = [read(folder / name) for name in NAMES]
     assert [len(rows) for rows in splits] == [30, 7, 5]
     rows = [row for split in splits for row in split]
@@ -240,8 +243,8 @@ def test_files(made):
     for source, target in rows:
         assert target == naive_value(parse_text(source)) == evaluate_listops(source)
     lengths = [counted_length(source) for source, _ in rows]
-    assert found[1:] == (42, np.mean(lengths), np.median(lengths))
-    assert found.drawn > 42
+    assert statistics[1:] == (42, np.mean(lengths), np.median(lengths))
+    assert statistics.drawn > 42
     assert {path.name for path in folder.iterdir()} == {*NAMES, "generated.json", "statistics.json", ".lock"}
 
 
@@ -251,8 +254,8 @@ def test_the_seed_decides(made, tmp_path):
 
 
 def test_the_same_on_every_machine(tmp_path):
-    found = generate_listops(tmp_path, train=3, validation=0, test=0, workers=1)
-    assert [type(number) for number in found] == [int, int, float, float]
+    statistics = generate_listops(tmp_path, train=3, validation=0, test=0, workers=1)
+    assert [type(number) for number in statistics] == [int, int, float, float]
     digest = hashlib.sha256((tmp_path / NAMES[0]).read_bytes()).hexdigest()
     assert digest.startswith("df83e5285038054cc9ccad2607e9b440")
     assert contents(tmp_path)[1:] == [b"Source\tTarget\n"] * 2
@@ -266,11 +269,11 @@ def test_the_number_of_workers_does_not_matter(made, tmp_path, monkeypatch, work
 
 
 def test_equal_trees_are_kept_once(tmp_path, monkeypatch):
-    """Of such short ones many are equal, so that more are drawn than were planned."""
+    """Many short trees are equal, so more are drawn than planned."""
     monkeypatch.setattr(listops, "LONGER_THAN", 0)
     monkeypatch.setattr(listops, "SHORTER_THAN", 5)
     monkeypatch.setattr(listops, "PART", 20)
-    found = generate_listops(tmp_path, seed=1, train=30, validation=5, test=5, workers=1)
+    statistics = generate_listops(tmp_path, seed=1, train=30, validation=5, test=5, workers=1)
     rows = [row for name in NAMES for row in read(tmp_path / name)]
 
     expected, drawn = [], 0
@@ -283,7 +286,7 @@ def test_equal_trees_are_kept_once(tmp_path, monkeypatch):
             if tree and (tree.text, tree.value) not in expected:
                 expected.append((tree.text, tree.value))
     assert rows == expected
-    assert found[:2] == (drawn, 40)
+    assert statistics[:2] == (drawn, 40)
     assert drawn > 80
 
 
@@ -309,7 +312,7 @@ def test_finished_parts_are_not_made_again(made, tmp_path, monkeypatch):
     assert contents(tmp_path) == contents(made[0])
 
     before = [(tmp_path / name).stat().st_mtime_ns for name in NAMES]
-    assert generate_listops(tmp_path, seed=3, workers=1, **SIZES) == made[1]  # all is there
+    assert generate_listops(tmp_path, seed=3, workers=1, **SIZES) == made[1]  # everything exists already
     assert [(tmp_path / name).stat().st_mtime_ns for name in NAMES] == before
     assert len(asked) == 10
 
@@ -334,7 +337,7 @@ def test_half_a_file_is_never_seen(made, tmp_path, monkeypatch):
 def test_an_interruption_at_the_very_end(made, tmp_path, monkeypatch):
     monkeypatch.setattr(listops, "PART", 5)
     with monkeypatch.context() as patch:
-        patch.setattr(listops.statistics, "median", lambda _: 1 / 0)  # when the files are there, but not the statistics
+        patch.setattr(listops.statistics, "median", lambda _: 1 / 0)  # after the files, before the statistics
         with pytest.raises(ZeroDivisionError):
             generate_listops(tmp_path, seed=3, workers=1, **SIZES)
     assert contents(tmp_path) == contents(made[0])
@@ -395,6 +398,6 @@ def test_bad_arguments(tmp_path, arguments, error, message):
 
 def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "basic_train.tsv").write_text("mine")
-    with pytest.raises(ValueError, match="holds something else"):
+    with pytest.raises(ValueError, match="is not empty and has no"):
         generate_listops(tmp_path, train=1, workers=1)
     assert (tmp_path / "basic_train.tsv").read_text() == "mine"

@@ -15,14 +15,14 @@ from torch.utils.data import DataLoader, random_split
 from transformers import AutoTokenizer
 
 from tnn.data import byte_tokenizer
-from tnn.data.lra import LRA, collate_lra, find_lra_task, load_lra
-from tnn.data.lra.pixels import Pictures
+from tnn.data.lra import LRA_TASKS, collate_lra, find_lra_task, load_lra
+from tnn.data.lra.pixels import ImageFiles
 from tnn.data.lra.sources import Row
 from tnn.data.lra.texts import TextSet
 from tnn.data.lra.vocabulary import make_lra_tokenizer
 
 TREE, TREE_VALUE = "( ( ( [MAX 2 ) 9 ) ( ( ( [MIN 4 ) 7 ) ] ) ]", 9
-PAPER = """b'A \\\\n "study" of it\\\\xe2'"""  # as Python prints bytes; a quote is a character like others
+PAPER = """b'A \\\\n "study" of it\\\\xe2'"""  # as Python prints bytes; quotes are ordinary characters
 
 
 def write_reviews(folder, texts=("good", "bad"), labels=(1, 0), splits=("train", "test")):
@@ -54,7 +54,7 @@ def write_arrays(folder, images, labels, test=4):
 
 
 def write_pathfinder(folder, count=20, size=32, parts=2, level="curv_contour_length_14"):
-    """Picture k has the value k at its first pixel, and the label k % 2."""
+    """Image k has the value k at its first pixel, and the label k % 2."""
     from PIL import Image
 
     home = folder / level
@@ -76,15 +76,15 @@ def load(task, source, **settings):
     return load_lra(task, source, check_counts=False, **settings)
 
 
-def ids(found, split="train", key="input_ids"):
-    return [item[key].tolist() for item in found.sets[split]]
+def ids(data, split="train", key="input_ids"):
+    return [item[key].tolist() for item in data.sets[split]]
 
 
 # --- the table
 
 
 def test_the_published_table():
-    lengths = {name: (task.num_labels, *(f.length for f in task.flavours.values())) for name, task in LRA.items()}
+    lengths = {name: (task.num_labels, *(f.length for f in task.flavours.values())) for name, task in LRA_TASKS.items()}
     assert lengths == {
         "text": (2, 4096, 4000),
         "listops": (10, 2048, 2000),
@@ -93,13 +93,15 @@ def test_the_published_table():
         "pathfinder": (2, 1024, 1024),
         "pathx": (2, 16384),
     }
-    skyformer = {name: task.flavours["skyformer"] for name, task in LRA.items() if name != "pathx"}
+    skyformer = {name: task.flavours["skyformer"] for name, task in LRA_TASKS.items() if name != "pathx"}
     assert [f.vocab_size for f in skyformer.values()] == [512, 32, 512, 256, 512]
     assert [f.padded for f in skyformer.values()] == [4096, 2048, 4096, None, None]
-    assert tuple(LRA["retrieval"].counts.values()) == (147_086, 18_090, 17_437)
+    assert tuple(LRA_TASKS["retrieval"].counts.values()) == (147_086, 18_090, 17_437)
 
 
-@pytest.mark.parametrize(("name", "hint"), [("listop", "'listops'"), ("Text", "'text'"), ("x", "text, listops, ret")])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("listop", "'listops'"), ("Text", "'text'"), ("x", "'text', 'listops', 'ret")]
+)
 def test_unknown_task(tmp_path, name, hint):
     for call in (find_lra_task, lambda name: load_lra(name, tmp_path)):
         with pytest.raises(ValueError, match=f"no task '{name}' in Long-Range Arena; .*{hint}"):
@@ -112,9 +114,9 @@ def test_unknown_task(tmp_path, name, hint):
         ({"flavour": "s4"}, "the flavour of text must be one of 'tnn', 'skyformer'; got 's4'"),
         ({"splits": ["dev"]}, "a split must be one of 'train', 'validation', 'test'; got 'dev'"),
         ({"splits": []}, "splits must name at least one"),
-        ({"length": 1}, "length must be at least 2, for a token and the end; got 1"),
+        ({"length": 1}, "length must be at least 2, for a token and the end token; got 1"),
         ({"length": 0}, "length must be at least 1"),
-        ({"tokenizer": byte_tokenizer()}, "the tokenizer is none of text's: padding must have id 0; got 1"),
+        ({"tokenizer": byte_tokenizer()}, "the tokenizer does not fit text: padding must have id 0; got 1"),
     ],
 )
 def test_bad_settings(tmp_path, settings, message):
@@ -122,7 +124,7 @@ def test_bad_settings(tmp_path, settings, message):
         load_lra("text", write_reviews(tmp_path), **settings)
     with pytest.raises(ValueError, match="the flavour of pathx must be one of 'tnn'"):
         load_lra("pathx", tmp_path, flavour="skyformer")
-    with pytest.raises(ValueError, match="image has 1,024 pixels, so that is its length; got 64"):
+    with pytest.raises(ValueError, match="length of image must be 1,024, its number of pixels; got 64"):
         load_lra("image", tmp_path, length=64)
 
 
@@ -200,7 +202,7 @@ def test_another_tokenizer_is_refused():
 
     tokenizer = train_bpe(["the cat", "the cat", "the mat"], 270)
     for words in (False, True):
-        with pytest.raises(ValueError, match=r"the tokenizer must be one of Long-Range Arena, with .* for tokens"):
+        with pytest.raises(ValueError, match=r"the tokenizer must be one of make_lra_tokenizer, with .* as tokens"):
             TextSet([], tokenizer, 8, words=words)
 
 
@@ -208,21 +210,21 @@ def test_another_tokenizer_is_refused():
 
 
 def test_reviews(tmp_path):
-    found = load("text", write_reviews(tmp_path, ["a" * 20 + ' "<br />', "b" * 15], [1, 0]), length=24)
-    assert found.tokenizer.get_vocab() == {"<pad>": 0, "<unk>": 1, "<eos>": 2, "a": 3, "b": 4}
-    assert ids(found) == [[3] * 20 + [1] * 3 + [2], [4] * 15 + [2]]
-    assert found.sets["validation"] is found.sets["test"]
-    assert found.sets["train"].labels.tolist() == [1, 0]
-    assert found.summary == (
+    data = load("text", write_reviews(tmp_path, ["a" * 20 + ' "<br />', "b" * 15], [1, 0]), length=24)
+    assert data.tokenizer.get_vocab() == {"<pad>": 0, "<unk>": 1, "<eos>": 2, "a": 3, "b": 4}
+    assert ids(data) == [[3] * 20 + [1] * 3 + [2], [4] * 15 + [2]]
+    assert data.sets["validation"] is data.sets["test"]
+    assert data.sets["train"].labels.tolist() == [1, 0]
+    assert data.summary == (
         "text as tnn reads it: train 2 (largest class 50.0%), validation (the test set), "
         "test 2 (largest class 50.0%); vocabulary 5; longest 24 of 24 tokens"
     )
 
 
-def test_the_vocabulary_is_of_what_models_see(tmp_path):
-    found = load("text", write_reviews(tmp_path, ["aab"] * 15, [0] * 15), length=3)  # "aa" and the end
-    assert set(found.tokenizer.get_vocab()) == {"<pad>", "<unk>", "<eos>", "a"}
-    assert ids(found, "test") == [[3, 3, 2]] * 15
+def test_the_vocabulary_covers_what_models_see(tmp_path):
+    data = load("text", write_reviews(tmp_path, ["aab"] * 15, [0] * 15), length=3)  # "aa" and the end
+    assert set(data.tokenizer.get_vocab()) == {"<pad>", "<unk>", "<eos>", "a"}
+    assert ids(data, "test") == [[3, 3, 2]] * 15
 
 
 def test_files_are_utf8_with_or_without_a_mark(tmp_path):
@@ -241,11 +243,11 @@ def test_reviews_in_their_own_folders(tmp_path, inside):
             (tmp_path / inside / split / sentiment / "0_9.txt").write_text(text, encoding="utf-8")
     (tmp_path / inside / "train" / "pos" / "0_9.txt").unlink()
     (tmp_path / inside / "train" / "pos" / "0_9.txt.gz").write_bytes(gzip.compress(b"yes"))
-    found = load("text", tmp_path, flavour="skyformer", length=4)
+    data = load("text", tmp_path, flavour="skyformer", length=4)
     for split in ("train", "validation", "test"):
-        assert [item["labels"].item() for item in found.sets[split]] == [0, 1]
-        assert ids(found, split) == [[111, 196, 170, 0], [122, 102, 116, 0]]
-        assert ids(found, split, "attention_mask") == [[1, 1, 1, 0], [1, 1, 1, 0]]
+        assert [item["labels"].item() for item in data.sets[split]] == [0, 1]
+        assert ids(data, split) == [[111, 196, 170, 0], [122, 102, 116, 0]]
+        assert ids(data, split, "attention_mask") == [[1, 1, 1, 0], [1, 1, 1, 0]]
     (tmp_path / inside / "test" / "neg" / "0_9.txt").write_bytes(b"\xff")
     with pytest.raises(ValueError, match=r"0_9\.txt is not a UTF-8 text"):
         load("text", tmp_path)
@@ -269,8 +271,8 @@ def test_reviews_as_a_data_set(tmp_path, monkeypatch, form):
         (tmp_path / "imdb" / "plain_text").mkdir(parents=True)
         for split, table in tables.items():
             table.to_parquet(tmp_path / "imdb" / "plain_text" / f"{split}-00000-of-00001.parquet")
-    found = load("text", f"hf:{tmp_path / 'imdb'}", flavour="skyformer", length=8)
-    assert found.tokenizer.decode([i for i in ids(found, "validation")[0] if i]) == "test"
+    data = load("text", f"hf:{tmp_path / 'imdb'}", flavour="skyformer", length=8)
+    assert data.tokenizer.decode([i for i in ids(data, "validation")[0] if i]) == "test"
     with pytest.raises(ValueError, match=r"only the task text can come from hf:.*; listops needs listops-1000"):
         load("listops", f"hf:{tmp_path / 'imdb'}")
     monkeypatch.setattr("datasets.load_dataset", lambda name: {"train": tables["train"].remove_columns("label")})
@@ -285,24 +287,24 @@ def test_reviews_as_a_data_set(tmp_path, monkeypatch, form):
 
 def test_listops(tmp_path):
     write_listops(tmp_path)
-    found = load("listops", tmp_path)
-    assert found.tokenizer.decode(ids(found, "test")[0]) == "[MAX 2 9 [MIN 4 7 X X <eos>"
-    assert found.sets["validation"][0]["labels"].item() == TREE_VALUE
-    assert set(found.sets["train"][0]) == {"input_ids", "labels"}
-    found = load("listops", tmp_path, flavour="skyformer")
-    item = found.sets["test"][0]
-    assert found.tokenizer.decode(item["input_ids"][:6]) == "MAX 2 9 MIN 4 7"  # brackets are lost
+    data = load("listops", tmp_path)
+    assert data.tokenizer.decode(ids(data, "test")[0]) == "[MAX 2 9 [MIN 4 7 X X <eos>"
+    assert data.sets["validation"][0]["labels"].item() == TREE_VALUE
+    assert set(data.sets["train"][0]) == {"input_ids", "labels"}
+    data = load("listops", tmp_path, flavour="skyformer")
+    item = data.sets["test"][0]
+    assert data.tokenizer.decode(item["input_ids"][:6]) == "MAX 2 9 MIN 4 7"  # brackets are lost
     assert item["input_ids"].shape == (2048,)
     assert item["attention_mask"].tolist() == [1] * 6 + [0] * 2042
 
 
 def test_retrieval(tmp_path):
     write_pairs(tmp_path)
-    found = load("retrieval", tmp_path)
-    first = found.sets["test"][0]
-    assert found.tokenizer.decode(first["input_ids"]) == PAPER + "<eos>"
-    assert found.tokenizer.decode(first["pair_input_ids"]) == "b'B'<eos>"
-    assert found.sets["train"].labels.tolist() == [1, 0]
+    data = load("retrieval", tmp_path)
+    first = data.sets["test"][0]
+    assert data.tokenizer.decode(first["input_ids"]) == PAPER + "<eos>"
+    assert data.tokenizer.decode(first["pair_input_ids"]) == "b'B'<eos>"
+    assert data.sets["train"].labels.tolist() == [1, 0]
     padded = load("retrieval", tmp_path, flavour="skyformer").sets["validation"][1]
     assert {key: tuple(value.shape) for key, value in padded.items()} == {
         "input_ids": (4096,),
@@ -314,26 +316,26 @@ def test_retrieval(tmp_path):
     assert padded["pair_attention_mask"].sum() == len("b'CC'")
 
 
-def test_a_trained_tokenizer_serves_without_the_training_split(tmp_path):
+def test_a_trained_tokenizer_replaces_the_training_split(tmp_path):
     trained = load("listops", write_listops(tmp_path, [("[MAX 1 2 ]", 2)])).tokenizer
     (tmp_path / "basic_train.tsv").unlink()
     write_listops(tmp_path, [("[MAX 1 3 ]", 3)], ["test"])
-    found = load("listops", tmp_path, splits=["test"], tokenizer=trained)
-    assert found.tokenizer is trained
-    assert trained.decode(ids(found, "test")[0]) == "[MAX 1 <unk> X <eos>"
+    data = load("listops", tmp_path, splits=["test"], tokenizer=trained)
+    assert data.tokenizer is trained
+    assert trained.decode(ids(data, "test")[0]) == "[MAX 1 <unk> X <eos>"
     with pytest.raises(FileNotFoundError, match=r"basic_train\.tsv: listops needs .*`tnn data generate listops --out"):
         load("listops", tmp_path, splits=["test"])
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [(".xz", lzma.compress), (".gz", gzip.compress)])
-def test_packed_files(tmp_path, suffix, pack):
+@pytest.mark.parametrize(("suffix", "compress"), [(".xz", lzma.compress), (".gz", gzip.compress)])
+def test_compressed_files(tmp_path, suffix, compress):
     expected = {}
     for task, write in (("text", write_reviews), ("listops", write_listops), ("retrieval", write_pairs)):
         (tmp_path / task).mkdir()
         write(tmp_path / task)
         expected[task] = ids(load(task, tmp_path / task), "test")
         for path in (tmp_path / task).iterdir():
-            path.with_name(path.name + suffix).write_bytes(pack(path.read_bytes()))
+            path.with_name(path.name + suffix).write_bytes(compress(path.read_bytes()))
             path.unlink()
         assert ids(load(task, tmp_path / task), "test") == expected[task]
 
@@ -342,12 +344,12 @@ def test_packed_files(tmp_path, suffix, pack):
     ("task", "name", "text", "message"),
     [
         ("text", "train.tsv", "label\tbody\n", "train.tsv: no column 'text' in its first line, 'label | body'"),
-        ("text", "train.tsv", "label\ttext\n0\n", "train.tsv, line 2: 1 columns where 2 are needed"),
+        ("text", "train.tsv", "label\ttext\n0\n", "train.tsv, line 2: needs 2 columns; got 1"),
         ("text", "train.tsv", "label\ttext\n\n2\ta\n", "line 3: a label of text must be from 0 to 1; got '2'"),
         ("text", "train.tsv", "label\ttext\n", "text: the train split is empty"),
         ("listops", "basic_train.tsv", "Source\tTarget\n1\t10\n", "line 2: a label of listops must be from 0 to 9"),
         ("listops", "basic_train.tsv", "", "basic_train.tsv: no column 'Source' in its first line, ''"),
-        ("retrieval", "new_aan_pairs.train.tsv", "1.0\ta\tb\tc\n", "line 1: 4 columns where 5 are needed"),
+        ("retrieval", "new_aan_pairs.train.tsv", "1.0\ta\tb\tc\n", "line 1: needs 5 columns; got 4"),
         ("retrieval", "new_aan_pairs.train.tsv", "0.5\ta\tb\tc\td\n", "must be from 0 to 1; got '0.5'"),
         ("retrieval", "new_aan_pairs.train.tsv", "yes\ta\tb\tc\td\n", "must be from 0 to 1; got 'yes'"),
     ],
@@ -370,28 +372,30 @@ def test_bad_files(tmp_path, task, name, text, message):
         ("pathx", r"there is no .*curv_contour_length_14.metadata: pathx needs pathfinder128 in"),
     ],
 )
-def test_nothing_there(tmp_path, task, message):
+def test_missing_files(tmp_path, task, message):
     with pytest.raises(FileNotFoundError, match=message):
         load_lra(task, tmp_path)
 
 
 def test_counts_must_be_those_published(tmp_path):
-    message = "text: found 2 examples in the train split, where 25,000 are published; check_counts=False takes them"
+    message = "text: the train split must have 25,000 examples, as published; got 2; check_counts=False"
     with pytest.raises(ValueError, match=message):
         load_lra("text", write_reviews(tmp_path / "text"))
     write_pathfinder(tmp_path)
-    with pytest.raises(ValueError, match="pathfinder: found 16 examples in the train split, where 160,000 are"):
+    with pytest.raises(
+        ValueError, match="pathfinder: the train split must have 160,000 examples, as published; got 16"
+    ):
         load_lra("pathfinder", tmp_path)
     write_arrays(tmp_path, np.zeros((50, 32, 32), np.uint8), np.zeros(50, int))
-    with pytest.raises(ValueError, match="image: found 5 examples in the validation split, where 5,000 are"):
+    with pytest.raises(ValueError, match="image: the validation split must have 5,000 examples, as published; got 5"):
         load_lra("image", tmp_path, splits=["validation"])
 
 
-# --- pictures
+# --- images
 
 
 def numbered(count):
-    """Pictures whose first pixel is their number."""
+    """Images whose first pixel is their number."""
     images = np.full((count, 32, 32), 200, np.uint8)
     images[:, 0, 0] = np.arange(count)
     return images
@@ -399,28 +403,28 @@ def numbered(count):
 
 def test_image_is_split_as_torch_does(tmp_path):
     write_arrays(tmp_path, numbered(50), np.arange(50) % 10)
-    found = load("image", tmp_path, flavour="skyformer")
+    data = load("image", tmp_path, flavour="skyformer")
     parts = random_split(range(50), [45, 5], generator=torch.Generator().manual_seed(42))
     for split, part in zip(("train", "validation"), parts, strict=True):
-        assert [row[0] for row in ids(found, split)] == list(part)
-        assert [item["labels"].item() for item in found.sets[split]] == [k % 10 for k in part]
-    assert [row[0] for row in ids(found, "test")] == [0, 1, 2, 3]
+        assert [row[0] for row in ids(data, split)] == list(part)
+        assert [item["labels"].item() for item in data.sets[split]] == [k % 10 for k in part]
+    assert [row[0] for row in ids(data, "test")] == [0, 1, 2, 3]
 
 
 def test_pixels_are_numbers_or_ids(tmp_path):
     write_arrays(tmp_path, numbered(50), np.arange(50) % 10)
-    found = load("image", tmp_path, splits=["test"])
-    pixels = found.sets["test"][3]["pixel_values"]
-    assert (pixels.shape, pixels.dtype, found.tokenizer) == ((1, 32, 32), torch.float32, None)
+    data = load("image", tmp_path, splits=["test"])
+    pixels = data.sets["test"][3]["pixel_values"]
+    assert (pixels.shape, pixels.dtype, data.tokenizer) == ((1, 32, 32), torch.float32, None)
     assert pixels[0, 0, 0].item() == pytest.approx((3 - 122.6) / 61, abs=1e-6)
     assert pixels[0, 31, 31].item() == pytest.approx((200 - 122.6) / 61, abs=1e-6)
-    black, other = load("image", tmp_path, flavour="skyformer").sets["test"][0], found.sets["test"][1]
-    assert black["attention_mask"].tolist() == [0] + [1] * 1023  # the first pixel is black, and taken for padding
+    black, other = load("image", tmp_path, flavour="skyformer").sets["test"][0], data.sets["test"][1]
+    assert black["attention_mask"].tolist() == [0] + [1] * 1023  # the first pixel is black, which counts as padding
     assert black["input_ids"].dtype == other["labels"].dtype == torch.long
 
 
 @given(seed=st.integers(0, 1000))
-def test_grey_is_pillows(seed):
+def test_grey_equals_that_of_pillow(seed):
     from PIL import Image
 
     from tnn.data.lra.pixels import _grey
@@ -438,7 +442,7 @@ def test_colours_become_grey(tmp_path):
 @pytest.mark.parametrize(
     ("shape", "label", "message"),
     [
-        ((20, 28, 28), 0, "pictures must have 32 x 32 pixels; got 28 x 28"),
+        ((20, 28, 28), 0, "images must have 32 x 32 pixels; got 28 x 28"),
         ((20, 32, 32), 10, "a label of image must be from 0 to 9; got 10"),
         ((9, 32, 32), 0, "image: the validation split is empty"),
     ],
@@ -454,20 +458,20 @@ def test_bad_images(tmp_path, shape, label, message):
 def test_pathfinder(tmp_path, task, size, parent):
     home = tmp_path / f"pathfinder{size}" if parent else tmp_path
     write_pathfinder(home, size=size)
-    write_pathfinder(home, level="curv_baseline", count=2, parts=1)  # the hard ones are taken
-    found = load(task, tmp_path)
-    assert isinstance(found.sets["train"].pictures, Pictures if task == "pathx" else np.ndarray)
+    write_pathfinder(home, level="curv_baseline", count=2, parts=1)  # the hard set is used
+    data = load(task, tmp_path)
+    assert isinstance(data.sets["train"].images, ImageFiles if task == "pathx" else np.ndarray)
     parts = random_split(range(20), [16, 2, 2], generator=torch.Generator().manual_seed(42))
-    for split, part in zip(found.sets, parts, strict=True):
-        for k, item in zip(part, found.sets[split], strict=True):
+    for split, part in zip(data.sets, parts, strict=True):
+        for k, item in zip(part, data.sets[split], strict=True):
             assert item["labels"].item() == k % 2
             assert item["pixel_values"].shape == (1, size, size)
             assert item["pixel_values"][0, 0, 0].item() == pytest.approx((k / 255 - 0.5) / 0.5, abs=1e-6)
             assert item["pixel_values"][0, -1, -1].item() == 1
-    assert found.summary.endswith(f"; {size * size:,} pixels")
+    assert data.summary.endswith(f"; {size * size:,} pixels")
 
 
-def test_an_easier_pathfinder_serves_if_it_is_alone(tmp_path):
+def test_an_easier_pathfinder_is_used_if_it_is_the_only_one(tmp_path):
     home = write_pathfinder(tmp_path, level="curv_baseline")
     assert len(load("pathfinder", tmp_path, flavour="skyformer").sets["train"]) == 16
     with (home / "metadata" / "0.npy").open("w") as file:
@@ -481,10 +485,10 @@ def test_an_easier_pathfinder_serves_if_it_is_alone(tmp_path):
 
 def test_bad_pathfinder(tmp_path):
     home = write_pathfinder(tmp_path)
-    first, picture = home / "metadata" / "9.npy", home / "imgs" / "0" / "sample_0.png"
+    first, image = home / "metadata" / "9.npy", home / "imgs" / "0" / "sample_0.png"
     good = first.read_text()
     for text, message in (
-        ("imgs/0 sample_0.png\n", "9.npy, line 1: 2 columns where at least 4 are needed"),
+        ("imgs/0 sample_0.png\n", "9.npy, line 1: needs at least 4 columns; got 2"),
         (good + "imgs/0 sample_1.png 1 2\n", "9.npy, line 11: a label of pathfinder must be from 0 to 1; got '2'"),
     ):
         first.write_text(text)
@@ -494,13 +498,15 @@ def test_bad_pathfinder(tmp_path):
     with pytest.raises(ValueError, match=r"9\.npy is not a UTF-8 text"):
         load("pathfinder", tmp_path)
     first.write_text(good)
-    picture.write_bytes(b"no picture")
-    with pytest.raises(ValueError, match=r"sample_0\.png is no picture"):
+    image.write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"sample_0\.png is not a valid image"):
         load("pathfinder", tmp_path)
-    with pytest.raises(ValueError, match="pictures must have 128 x 128 pixels; got 32 x 32"):
+    with pytest.raises(ValueError, match="images must have 128 x 128 pixels; got 32 x 32"):
         load("pathx", tmp_path)
-    picture.unlink()
-    with pytest.raises(FileNotFoundError, match=r"there is no .*sample_0\.png, which its folder's metadata names"):
+    image.unlink()
+    with pytest.raises(
+        FileNotFoundError, match=r"there is no .*sample_0\.png, although the metadata of its folder lists it"
+    ):
         load("pathfinder", tmp_path)
     for path in (home / "metadata").iterdir():
         path.unlink()
@@ -518,27 +524,27 @@ def batches(dataset, pad_id):
 
 def test_a_batch_of_texts_is_padded_on_the_right(tmp_path):
     rows = [("[MAX 1 2 ]", 2), ("[MAX 1 2 3 ]", 3), ("[SM 1 2 3 ]", 6)]
-    found = load("listops", write_listops(tmp_path, rows))
-    first, second = batches(found.sets["train"], found.tokenizer.pad_token_id)
+    data = load("listops", write_listops(tmp_path, rows))
+    first, second = batches(data.sets["train"], data.tokenizer.pad_token_id)
     assert first["input_ids"].shape == first["attention_mask"].shape == (2, 6)
     assert first["input_ids"][0, -1] == 0
     assert first["attention_mask"].tolist() == [[1, 1, 1, 1, 1, 0], [1] * 6]
     assert second.keys() == {"input_ids", "labels"}  # nothing is padded
     assert first["labels"].tolist() + second["labels"].tolist() == [2, 3, 6]
-    with pytest.raises(ValueError, match="a batch of texts needs pad_id, the id of padding; got None"):
-        collate_lra(None)([found.sets["train"][0]])
+    with pytest.raises(ValueError, match="pad_id must be the id of padding for texts; got None"):
+        collate_lra(None)([data.sets["train"][0]])
 
 
 def test_a_batch_of_pairs(tmp_path):
-    found = load("retrieval", write_pairs(tmp_path))
-    (batch,) = batches(found.sets["train"], 0)
+    data = load("retrieval", write_pairs(tmp_path))
+    (batch,) = batches(data.sets["train"], 0)
     assert batch.keys() == {"input_ids", "attention_mask", "pair_input_ids", "pair_attention_mask", "labels"}
     for prefix in ("", "pair_"):
         kept = [
             row[mask.bool()].tolist()
             for row, mask in zip(batch[f"{prefix}input_ids"], batch[f"{prefix}attention_mask"], strict=True)
         ]
-        assert kept == ids(found, "train", f"{prefix}input_ids")
+        assert kept == ids(data, "train", f"{prefix}input_ids")
     assert batch["labels"].tolist() == [1, 0]
 
 
@@ -558,13 +564,13 @@ def test_batches_of_one_length_are_stacked(tmp_path):
 def test_a_model_takes_a_batch(tmp_path):
     from tnn import TNNConfig, TNNForSequenceClassification
 
-    found = load("listops", write_listops(tmp_path, [("[MAX 1 2 ]", 2), (TREE, TREE_VALUE)]))
-    sizes = {"vocab_size": len(found.tokenizer), "hidden_size": 16, "num_hidden_layers": 1, "num_labels": 10}
+    data = load("listops", write_listops(tmp_path, [("[MAX 1 2 ]", 2), (TREE, TREE_VALUE)]))
+    sizes = {"vocab_size": len(data.tokenizer), "hidden_size": 16, "num_hidden_layers": 1, "num_labels": 10}
     model = TNNForSequenceClassification(TNNConfig(is_decoder=False, **sizes)).eval()
-    (batch,) = batches(found.sets["train"], found.tokenizer.pad_token_id)
+    (batch,) = batches(data.sets["train"], data.tokenizer.pad_token_id)
     with torch.no_grad():
         out = model(**batch)
-        alone = model(found.sets["train"][0]["input_ids"][None]).logits
+        alone = model(data.sets["train"][0]["input_ids"][None]).logits
     assert out.loss.isfinite()
     assert torch.allclose(out.logits[:1], alone, atol=1e-5)
 

@@ -1,4 +1,4 @@
-"""Pathfinder: the rules of a picture, replayed from its record; the pens against geometry; the files of a set."""
+"""Pathfinder: the rules of an image, checked on its record; patches against geometry; the files of a set."""
 
 import math
 import sys
@@ -42,7 +42,7 @@ def ends(paddle, length):
 
 
 def order_of_drawing(drawing):
-    """Each paddle with its snake and its place there: the targets in turn, then each distractor."""
+    """Each paddle with its snake and its index in it: the targets in turn, then each distractor."""
     first, second, *others = range(len(drawing.snakes))
     length = len(drawing.snakes[0].paddles)
     for place, snake in product(range(length), (first, second)):
@@ -83,7 +83,7 @@ def test_markers_are_at_the_ends_of_one_target_if_and_only_if_the_label_is_1(dra
     for _, drawing in drawings:
         targets = [snake for snake in drawing.snakes if snake.is_target]
         assert len(targets) == 2
-        if targets[0].terminal == targets[1].terminal:  # rare, and then the picture has no answer
+        if targets[0].terminal == targets[1].terminal:  # rare, and then the image has no answer
             continue
         start, end = drawing.markers
         on_one = any((snake.origin, snake.terminal) == (start, end) for snake in targets)
@@ -99,7 +99,7 @@ def test_a_snake_leads_from_its_origin_to_its_terminal(drawings):
             assert tuple(tail) == snake.origin
             for paddle in snake.paddles[1:]:
                 tip, back = ends(paddle, length)
-                assert np.hypot(*(back - head)) == pytest.approx(2 * margin, abs=3)  # as good as whole pixels allow
+                assert np.hypot(*(back - head)) == pytest.approx(2 * margin, abs=3)  # as exact as pixels allow
                 head = tip
             assert tuple(head) == snake.terminal
             ways = [snake.paddles[0].angle, *(paddle.angle - math.pi for paddle in snake.paddles[1:])]
@@ -128,15 +128,15 @@ def test_targets_start_near_the_middle_and_apart(drawings):
         assert math.dist(first, second) == pytest.approx(settings.seed_distance, abs=math.sqrt(2))
 
 
-def test_each_paddle_keeps_away_from_what_is_occupied(drawings):
-    """The rule, replayed: what is occupied are the border and all halos but those of the newest paddles."""
+def test_each_paddle_avoids_what_is_occupied(drawings):
+    """Occupied are the border and all halos except those of the newest paddles."""
     for settings, drawing in drawings:
         occupied = np.ones((settings.size + 40, settings.size + 40))
         occupied[21:-21, 21:-21] = 0
         newest = {}
         for snake, place, paddle in order_of_drawing(drawing):
             halo = put(draw_paddle(paddle.angle, drawing.pen).halo, paddle.start, settings.size)
-            if snake >= 2 and place == 0:  # a new distractor: the snake before is done
+            if snake >= 2 and place == 0:  # a new distractor: the previous snake is complete
                 occupied = np.maximum(occupied, newest[snake - 1])
                 assert occupied[paddle.start[0] + 20, paddle.start[1] + 20] <= 0.3
             if place:
@@ -146,7 +146,7 @@ def test_each_paddle_keeps_away_from_what_is_occupied(drawings):
 
 
 def test_targets_do_not_touch(drawings):
-    """Not at full contrast: none but the newest paddle of the other, which is not yet occupied, can be met."""
+    """Not at full contrast: only the newest paddle of the other target, not yet occupied, can be touched."""
     for settings, drawing in drawings:
         inks = [
             [put(draw_paddle(paddle.angle, drawing.pen).ink, paddle.start, settings.size) for paddle in snake.paddles]
@@ -197,7 +197,7 @@ def test_a_disc_is_round_and_full(radius):
     y, x = np.indices(disc.shape) - len(disc) // 2
     assert disc[np.hypot(y, x) < radius - 0.8].min() > 0.95
     assert disc[np.hypot(y, x) > radius + 0.8].max() < 0.1
-    np.testing.assert_allclose(disc, disc.T, atol=0.05)  # it is reduced first along the rows, in eight bits
+    np.testing.assert_allclose(disc, disc.T, atol=0.05)  # rows are reduced first, in eight bits
     np.testing.assert_array_equal(disc, disc[::-1])
 
 
@@ -209,7 +209,7 @@ def test_a_move_is_rounded_up(point, angle, distance):
     assert (excess < 1).all()
 
 
-def test_a_seed_makes_one_picture():
+def test_a_seed_makes_one_image():
     settings = pathfinder_settings(32, 6)
     one, same, other = (draw_pathfinder(np.random.default_rng(seed), settings) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one.image, same.image)
@@ -234,11 +234,11 @@ def files(folder):
     }
 
 
-def test_a_set_can_be_read_as_others_read_it(tmp_path, small_parts):
+def test_a_set_has_the_official_format(tmp_path, small_parts):
     generate(tmp_path)
     root = tmp_path / "curv_baseline"
     assert sorted(path.name for path in (root / "metadata").iterdir()) == ["0.npy", "1.npy", "2.npy"]
-    found = []
+    examples = []
     for metadata in sorted((root / "metadata").glob("*.npy"), key=lambda path: int(path.stem)):
         *lines, rest = metadata.read_bytes().decode().split("\n")
         assert rest == ""
@@ -248,12 +248,12 @@ def test_a_set_can_be_read_as_others_read_it(tmp_path, small_parts):
             assert columns[4:] == ["1.0", "6", "2", "2", "0.5", "1"]
             with Image.open(root / columns[0] / columns[1]) as image:
                 assert (image.mode, image.size) == ("L", (32, 32))
-                found.append((np.asarray(image), int(columns[3])))
-    assert len(found) == 10
+                examples.append((np.asarray(image), int(columns[3])))
+    assert len(examples) == 10
     assert len(list(root.glob("imgs/*/sample_*.png"))) == 10
     for part in range(3):
         rng = np.random.default_rng([3, part])
-        for image, label in found[4 * part : 4 * part + 4]:
+        for image, label in examples[4 * part : 4 * part + 4]:
             drawing = draw_pathfinder(rng, pathfinder_settings(32, 6))
             np.testing.assert_array_equal(image, drawing.image)
             assert label == drawing.label
@@ -284,8 +284,8 @@ def test_a_set_does_not_depend_on_the_workers(tmp_path, small_parts):
 
 
 @pytest.mark.parametrize("step", range(1, 11))
-def test_a_stopped_set_goes_on_where_it_was(tmp_path, small_parts, monkeypatch, step):
-    generate(tmp_path / "whole")
+def test_a_stopped_set_is_continued(tmp_path, small_parts, monkeypatch, step):
+    generate(tmp_path / "complete")
     root = tmp_path / "stopped" / "curv_baseline"
     monkeypatch.setattr(pathfinder, "draw_pathfinder", stop_at(step, draw_pathfinder))
     with pytest.raises(KeyboardInterrupt):
@@ -296,7 +296,7 @@ def test_a_stopped_set_goes_on_where_it_was(tmp_path, small_parts, monkeypatch, 
     assert sorted(path.name for path in root.glob("imgs/[0-9]*")) == [str(part) for part in range(done)]
     before = {path: path.stat().st_mtime_ns for path in root.glob("imgs/[0-9]*/*")}
     generate(tmp_path / "stopped")
-    assert files(tmp_path / "stopped") == files(tmp_path / "whole")
+    assert files(tmp_path / "stopped") == files(tmp_path / "complete")
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
 
 
@@ -311,20 +311,24 @@ def stop_at(step, function):
     return stopping
 
 
-def test_a_part_without_its_metadata_is_made_anew(tmp_path, small_parts):
+def test_a_part_without_its_metadata_is_made_again(tmp_path, small_parts):
     generate(tmp_path)
-    whole = files(tmp_path)
-    (tmp_path / "curv_baseline" / "metadata" / "1.npy").unlink()
-    (tmp_path / "curv_baseline" / "imgs" / "1" / "sample_9.png").write_bytes(b"of something else")
+    complete = files(tmp_path)
+    images, metadata = tmp_path / "curv_baseline" / "imgs", tmp_path / "curv_baseline" / "metadata"
+    (metadata / "1.npy").unlink()
+    (images / "1" / "sample_9.png").write_bytes(b"of something else")
+    for leftover in (images / ".1-a1b2c3d4" / "1" / "sample_0.png", metadata / ".1.npy-a1b2c3d4" / "1.npy"):
+        leftover.parent.mkdir(parents=True)  # as SIGKILL leaves it
+        leftover.write_bytes(b"unfinished")
     generate(tmp_path)
-    assert files(tmp_path) == whole
+    assert files(tmp_path) == complete
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"size": 64}, r"size must be 32 \(Pathfinder\) or 128 \(Path-X\); got 64"),
-        ({"contour_length": 2}, r"contour_length must be from 3 to 14, the benchmark's; got 2"),
+        ({"contour_length": 2}, r"contour_length must be from 3 to 14 .*; got 2"),
         ({"count": 0}, r"count must be at least 1; got 0"),
         ({"seed": -1}, r"seed must be at least 0; got -1"),
         ({"workers": 0}, r"workers must be at least 1; got 0"),
@@ -339,13 +343,13 @@ def test_wrong_settings_are_refused(tmp_path, changes, message):
 def test_a_folder_of_other_settings_is_refused(tmp_path):
     generate(tmp_path, count=1)
     whole = files(tmp_path)
-    with pytest.raises(ValueError, match=r"was made with seed = 3, not 5; give the same settings, or another folder"):
+    with pytest.raises(ValueError, match=r"was made with seed = 3, not 5; use the same settings or another folder"):
         generate(tmp_path, count=1, seed=5)
     assert files(tmp_path) == whole
 
 
-def test_without_pillow_nothing_is_begun(tmp_path, monkeypatch):
+def test_without_pillow_nothing_is_written(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ModuleNotFoundError, match=r"need pillow: pip install 'toeplitz-nn\[vision\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"needs pillow: pip install 'toeplitz-nn\[vision\]'"):
         generate(tmp_path)
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""One token a byte, GPT-2's, learned ones, and the ids of text files."""
+"""Tokenizers: bytes, GPT-2, trained BPE, saved ones."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ TEXTS = st.text(st.characters(codec="utf-8")) | st.sampled_from(["<s>", "a</s>",
 
 
 @given(text=TEXTS)
-def test_every_text_comes_back(text):
+def test_every_text_is_decoded_exactly(text):
     ids = TOKENIZER(text)["input_ids"]
     assert ids == [4 + byte for byte in text.encode()]
     assert TOKENIZER.decode(ids) == TOKENIZER.decode(ids, skip_special_tokens=True) == text
@@ -62,14 +62,14 @@ def test_saved_and_loaded(tmp_path, mask):
 
 def test_load_tokenizer(tmp_path):
     assert is_byte_tokenizer(load_tokenizer(tmp_path, 260))
-    with pytest.raises(ValueError, match="no tokenizer files, and a vocabulary of 300; only with 260"):
+    with pytest.raises(ValueError, match=r"no tokenizer files; .* with a vocabulary of 260, and this model has 300"):
         load_tokenizer(tmp_path, 300)
     byte_tokenizer(mask=True).save_pretrained(tmp_path)
     assert len(load_tokenizer(tmp_path, 300)) == 261
 
 
 def write_gpt2(folder, names=("encoder.json", "vocab.bpe")):
-    """A vocabulary in the manner of GPT-2: the bytes' characters, merges, one special token."""
+    """A vocabulary like that of GPT-2: the bytes' characters, merges, one special token."""
     folder.mkdir(exist_ok=True)
     merges = ["h e", "Ġ t", "l l", "he ll", "# #"]
     tokens = [*sorted(_byte_characters()), *(merge.replace(" ", "") for merge in merges), "<|endoftext|>"]
@@ -90,7 +90,7 @@ def test_gpt2_ids_are_moved_by_four(tmp_path, names):
 
 
 def test_gpt2_cuts_words_as_gpt2_does(tmp_path):
-    """Its pattern parts "'s", numbers and signs from words, and a space goes with the word that follows."""
+    """Its pattern separates "'s", numbers and signs from words; a space belongs to the following word."""
     write_gpt2(tmp_path)
     backend = gpt2_tokenizer(tmp_path).backend_tokenizer
     words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str("it's 12ab  we'll!?")]
@@ -98,7 +98,7 @@ def test_gpt2_cuts_words_as_gpt2_does(tmp_path):
 
 
 @given(text=TEXTS | st.sampled_from(["<|endoftext|>", "<unused0>", "<mask>", "  hello  \n\n there's 1,000"]))
-def test_every_text_comes_back_from_bpe(text, bpe):
+def test_every_text_is_decoded_exactly_from_bpe(text, bpe):
     ids = bpe(text)["input_ids"]
     assert bpe.decode(ids) == text
     assert min(ids, default=4) >= 4
@@ -123,8 +123,8 @@ def test_the_mask_of_gpt2_is_last(tmp_path):
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("encoder.json", "[1, 2]", "must hold a JSON object of tokens and their ids"),
-        ("encoder.json", "no JSON", "must hold a JSON object of tokens and their ids"),
+        ("encoder.json", "[1, 2]", "must hold a JSON object that maps tokens to ids"),
+        ("encoder.json", "no JSON", "must hold a JSON object that maps tokens to ids"),
         ("encoder.json", '{"a": 0, "b": 2}', "must number its 2 tokens from 0 to 1"),
         ("encoder.json", '{"a": 0, "b": 1}', "lacks 254 of the 256 bytes"),
         ("vocab.bpe", "x y\n", "vocab.bpe does not fit .*encoder.json"),
@@ -146,8 +146,8 @@ def test_train_bpe_has_the_size_asked_for():
     assert "the" in tokenizer.get_vocab()
     masked = train_bpe(iter(LINES), 270, mask=True)
     assert (len(masked), masked.mask_token_id) == (271, 270)
-    assert len(train_bpe(["ab"], 1000)) == 261  # there is one pair
-    assert len(train_bpe(["a\n", "a\r\n"], 1000)) == 260  # line ends are no text
+    assert len(train_bpe(["ab"], 1000)) == 261  # there is only one pair
+    assert len(train_bpe(["a\n", "a\r\n"], 1000)) == 260  # line ends are removed
     with pytest.raises(ValueError, match=r"at least 260.*got 259"):
         train_bpe(LINES, 259)
 
@@ -201,7 +201,7 @@ def test_a_tokenizer_json(tmp_path, beside):
         assert (tokenizer.mask_token_id, len(tokenizer)) == (270, 271)
 
 
-def test_tokenizers_that_are_none(tmp_path):
+def test_files_that_are_not_tokenizers(tmp_path):
     with pytest.raises(FileNotFoundError, match='no tokenizer nowhere: it must be "bytes", a folder or'):
         make_tokenizer("nowhere")
     with pytest.raises(FileNotFoundError, match=r"neither encoder.json and vocab.bpe nor"):
@@ -210,7 +210,7 @@ def test_tokenizers_that_are_none(tmp_path):
     with pytest.raises(ValueError, match="has no mask token"):
         make_tokenizer(tmp_path, mask=True)
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(ValueError, match="holds no tokenizer") as error:
+    with pytest.raises(ValueError, match="does not hold a tokenizer") as error:
         make_tokenizer(tmp_path)
     assert "\n" not in str(error.value)
 

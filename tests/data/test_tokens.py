@@ -1,4 +1,4 @@
-"""Ids on disk: what they are, that they are made once, and that nothing half-done is ever used."""
+"""Token ids on disk: their values, made only once, and never used unfinished."""
 
 import errno
 import multiprocessing
@@ -92,7 +92,7 @@ def test_a_large_vocabulary_has_wide_ids():
 def test_settings_of_the_tokenizer_change_nothing(tmp_path, corpus):
     tokenizer = train_bpe(LINES, 280)
     first = tokenize(corpus, "train", tokenizer, tmp_path / "cache")
-    tokenizer(["a", "b c"], padding="max_length", truncation=True, max_length=3)  # leaves traces in the backend
+    tokenizer(["a", "b c"], padding="max_length", truncation=True, max_length=3)  # changes the state of the backend
     again = tokenize(corpus, "train", tokenizer, tmp_path / "cache")
     assert again.ids.filename == first.ids.filename
 
@@ -117,31 +117,31 @@ def test_another_text_or_tokenizer_has_other_tokens(tmp_path, corpus):
     lines = tokenize(corpus, "train", byte_tokenizer(mask=True), tmp_path / "cache")
     assert lines.ids.tolist() != first.ids.tolist()
     unsplit = byte_tokenizer()
-    unsplit.split_special_tokens = False  # no longer the tokenizer of bytes
+    unsplit.split_special_tokens = False  # no longer the byte tokenizer
     assert tokenize(corpus, "train", unsplit, tmp_path / "cache").ids.tolist() == lines.ids.tolist()
     (tmp_path / "text").write_text("changed")
     changed = tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
     assert (changed.ids - 4).tolist() == list(b"changed")
-    assert bytes((first.ids - 4).astype(np.uint8)) == TEXT.encode()  # whoever uses the old ones goes on
+    assert bytes((first.ids - 4).astype(np.uint8)) == TEXT.encode()  # the old tokens stay usable
 
 
-def test_goes_on_after_an_interruption(tmp_path, corpus, small_shards, encoded, monkeypatch):
+def test_continues_after_an_interruption(tmp_path, corpus, small_shards, encoded, monkeypatch):
     cache = tmp_path / "cache"
-    original = module._replace
+    original = module.write_text
     finished = []
 
     def interrupt(path, text):
         if finished:
-            raise KeyboardInterrupt  # ids of the second shard are written, but not that it is done
+            raise KeyboardInterrupt  # ids of the second shard are written, the progress is not
         original(path, text)
         finished.append(path)
 
-    monkeypatch.setattr(module, "_replace", interrupt)
+    monkeypatch.setattr(module, "write_text", interrupt)
     with pytest.raises(KeyboardInterrupt):
         tokenize(corpus, "train", byte_tokenizer(), cache)
     assert len(encoded) == 2
     assert [path.suffix for path in cache.iterdir() if path.is_dir()] == [".part"]
-    monkeypatch.setattr(module, "_replace", original)
+    monkeypatch.setattr(module, "write_text", original)
     encoded.clear()
     tokens = tokenize(corpus, "train", byte_tokenizer(), cache)
     assert encoded == ["\nsat <s> on\r\n", LINES[-1]]
@@ -160,7 +160,7 @@ def test_a_full_disk(tmp_path, corpus, small_shards, encoded, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(module.os, "fsync", fsync)
-    with pytest.raises(OSError, match=r"no space left for tokens in .*cache; what is done is kept there"):
+    with pytest.raises(OSError, match=r"no space left for tokens in .*cache; finished parts are kept"):
         tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
     monkeypatch.undo()
     monkeypatch.setattr(module, "SHARD", 8)
@@ -175,7 +175,7 @@ def _tokenize_and_report(folder, start, queue):
 
 
 def test_two_processes_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "SHARD", 1000)  # the children, being forked, have it as well
+    monkeypatch.setattr(module, "SHARD", 1000)  # also in the children, which are forked
     data = bytes(97 + i * i % 23 if i % 50 else 10 for i in range(100_000))
     (tmp_path / "text").write_bytes(data)
     context = multiprocessing.get_context("fork")
@@ -190,7 +190,7 @@ def test_two_processes_at_once(tmp_path, monkeypatch):
     assert reports[0][:2] == (sum(data) + 4 * len(data), len(data))
 
 
-def test_to_another_process_goes_the_name(tmp_path):
+def test_pickles_hold_the_path_only(tmp_path):
     (tmp_path / "text").write_bytes(b"a" * 100_000)
     tokens = tokenize(open_corpus("stdlib", train=tmp_path / "text"), "train", byte_tokenizer(), tmp_path / "cache")
     pickled = pickle.dumps(tokens)
@@ -211,7 +211,7 @@ def test_empty_texts(tmp_path):
         tokenize(open_corpus(str(tmp_path / "text")), "validation", byte_tokenizer(), tmp_path / "cache")
 
 
-def test_a_split_that_is_not_there(tmp_path):
+def test_a_missing_split(tmp_path):
     (tmp_path / "train.txt").write_text("a")
     with pytest.raises(ValueError, match="has no test split; it has train"):
         tokenize(open_corpus(str(tmp_path)), "test", byte_tokenizer(), tmp_path / "cache")

@@ -19,7 +19,7 @@ def test_fewest_lags_within_the_tolerance(decay, tolerance, causal):
         return
     sides = 1 if causal else 2
 
-    def tail(lags):  # summed, not by the closed formula
+    def tail(lags):  # by summation, not by the formula
         return sides * sum(decay**i for i in range(lags, lags + 4000)) if decay < 0.99 else None
 
     assert bandwidth.lags >= 1
@@ -31,7 +31,7 @@ def test_fewest_lags_within_the_tolerance(decay, tolerance, causal):
         assert previous > tolerance * (1 - 1e-9), "one lag less would have done"
 
 
-def test_figures_of_the_paper_s_decay():
+def test_values_for_the_decay_of_the_paper():
     assert effective_bandwidth(0.99, 1e-6, causal=True).lags == 1833
     assert effective_bandwidth(0.99, 1e-6).lags == 1902
 

@@ -1,4 +1,4 @@
-"""What is computed in float32 does not depend on the dtype that torch would give to new tensors."""
+"""Results in float32 do not depend on the default dtype of torch."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from tnn.ops import toeplitz_matmul
 
 @pytest.fixture(params=[torch.float64, torch.bfloat16])
 def other_default(request):
-    """Switches to another default dtype when called."""
+    """A function that switches to another default dtype."""
     before = torch.get_default_dtype()
     yield lambda: torch.set_default_dtype(request.param)
     torch.set_default_dtype(before)
@@ -28,9 +28,9 @@ def test_product_and_gradients(other_default, backend, causal, n, lags):
 
     expected = results()
     other_default()
-    for found, wanted in zip(results(), expected, strict=True):
-        assert found.dtype == torch.float32
-        assert torch.equal(found, wanted)
+    for result, reference in zip(results(), expected, strict=True):
+        assert result.dtype == torch.float32
+        assert torch.equal(result, reference)
 
 
 def test_language_model(other_default):
@@ -43,6 +43,6 @@ def test_language_model(other_default):
 
     expected = results()
     other_default()
-    for found, wanted in zip(results(), expected, strict=True):
-        assert found.dtype == torch.float32
-        assert torch.equal(found, wanted)
+    for result, reference in zip(results(), expected, strict=True):
+        assert result.dtype == torch.float32
+        assert torch.equal(result, reference)

@@ -6,7 +6,7 @@ import torch
 from tnn.ops import toeplitz_matmul
 from tnn.ops.product import convolve, correlate
 
-# torch's own machinery warns in places that no caller can change.
+# Warnings inside torch that a caller cannot avoid.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 
 
@@ -28,7 +28,7 @@ def test_operators_are_well_registered(backend):
 
 
 def test_native_operators_are_well_registered():
-    """In the dtype that the native kernel serves; gradients are compared in test_matmul.py."""
+    """In the dtype of the native kernel; gradients are compared in test_matmul.py."""
     x, kernel = torch.randn(2, 9, 3, requires_grad=True), torch.randn(5, 3, requires_grad=True)
     torch.library.opcheck(convolve, (x, kernel, 2, "native"), atol=1e-5, rtol=1e-5)
     torch.library.opcheck(correlate, (x, torch.randn_like(x).requires_grad_(), 5, 2, "native"), atol=1e-5, rtol=1e-5)

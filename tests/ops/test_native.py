@@ -1,6 +1,6 @@
-"""The native kernel: what the tests of all backends do not ask. (test_matmul.py and test_graphs.py run on it too.)"""
+"""The native kernel: what the tests for all backends (test_matmul.py, test_graphs.py) do not cover."""
 
-import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -22,8 +22,22 @@ def threads():
     torch.set_num_threads(before)
 
 
-def relative_error(found, expected):
-    return ((found.double() - expected).abs().max() / expected.abs().max().clamp_min(1e-300)).item()
+@pytest.fixture
+def reload(monkeypatch):
+    """Loads the library again with other environment variables, as a new process would."""
+
+    def load(**environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        native.load.cache_clear()
+        return native.load()[1]
+
+    yield load
+    native.load.cache_clear()
+
+
+def relative_error(y, expected):
+    return ((y.double() - expected).abs().max() / expected.abs().max().clamp_min(1e-300)).item()
 
 
 @given(
@@ -34,8 +48,8 @@ def relative_error(found, expected):
     future=st.floats(0, 1),
     seed=st.integers(0, 2**16),
 )
-def test_any_reach_and_any_number_of_channels(rows, n, d, past, future, seed):
-    """Kernels that reach further to one side than to the other, remainders of lanes, one frame and many."""
+def test_any_lags_and_any_number_of_channels(rows, n, d, past, future, seed):
+    """Kernels with different numbers of past and future lags, remainders of vector lanes, one frame and several."""
     torch.manual_seed(seed)
     past, future = round(past * (n - 1)), round(future * (n - 1))
     lags = past + future + 1
@@ -97,11 +111,11 @@ import os, sys, torch
 from tnn.ops import native
 torch.set_num_threads(2)
 x, kernel = torch.randn(4, 512, 256), torch.randn(512, 256)
-expected = native.convolve(x, kernel, 0)          # the parent has used its threads
+expected = native.convolve(x, kernel, 0)          # starts the threads of the parent
 child = os.fork()
 if child == 0:
     y = native.convolve(x, kernel, 0)
-    torch.set_num_threads(1)                       # torch's own operations would wait for threads that are not there
+    torch.set_num_threads(1)                       # torch.equal would wait for threads that the child does not have
     os._exit(0 if torch.equal(y, expected) else 1)
 _, status = os.waitpid(child, 0)
 assert torch.equal(native.convolve(x, kernel, 0), expected)
@@ -109,62 +123,50 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def run(code, **environment):
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120)
-
-
 def test_works_in_a_forked_child():
-    done = run(FORK)
+    """In a separate process: this one has threads and should not be forked."""
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-
-
-ISA = """
-import torch
-from tnn.ops import backends, dense, native
-print(backends()["native"])
-for n, d, lags, future in [(1, 1, 1, 0), (2, 5, 3, 1), (97, 33, 50, 20), (300, 16, 299, 0), (1000, 7, 11, 10)]:
-    x, g, kernel = torch.randn(2, n, d), torch.randn(2, n, d), torch.randn(lags, d)
-    for found, expected in (
-        (native.convolve(x, kernel, future), dense.convolve(x.double(), kernel.double(), future)),
-        (native.correlate(x, g, lags, future), dense.correlate(x.double(), g.double(), lags, future)),
-    ):
-        assert (found - expected).abs().max() < 5e-6 * max(expected.abs().max(), n**0.5)
-"""
 
 
 @pytest.mark.parametrize("name", ["portable", "avx2", "avx512"])
-def test_every_instruction_set_of_this_processor(name):
-    done = run(ISA, TNN_NATIVE_ISA=name)
-    assert done.returncode == 0, done.stderr
-    if f"({name})" not in done.stdout:
+def test_every_instruction_set_of_this_processor(tmp_path, reload, name):
+    copy = shutil.copy(native.load()[0]._name, tmp_path / f"{name}.so")  # a library chooses only once, so load a copy
+    status = reload(TNN_NATIVE_ISA=name, TNN_NATIVE_LIBRARY=str(copy))
+    if status != f"available ({name})":
         pytest.skip(f"this processor has no {name}")
+    assert native.load()[0]._name == str(copy)
+    for n, d, lags, future in [(1, 1, 1, 0), (2, 5, 3, 1), (97, 33, 50, 20), (300, 16, 299, 0), (1000, 7, 11, 10)]:
+        x, g, kernel = torch.randn(2, n, d), torch.randn(2, n, d), torch.randn(lags, d)
+        for result, expected in (
+            (native.convolve(x, kernel, future), dense.convolve(x.double(), kernel.double(), future)),
+            (native.correlate(x, g, lags, future), dense.correlate(x.double(), g.double(), lags, future)),
+        ):
+            assert (result - expected).abs().max() < 5e-6 * max(expected.abs().max(), n**0.5)
 
 
-def test_can_be_switched_off():
-    code = "from tnn.ops import backends; import torch, tnn.ops as o; print(backends()['native'], end='')"
-    code += "; o.toeplitz_matmul(torch.ones(3, 2), torch.ones(3, 2), causal=True, backend='native')"
-    assert run(code, TNN_DISABLE_NATIVE="1").stdout == "switched off by TNN_DISABLE_NATIVE"
-    assert run(code, TNN_DISABLE_NATIVE="0").stdout == backends()["native"]
+def test_can_be_switched_off(reload):
+    before = native.load()[1]
+    assert reload(TNN_DISABLE_NATIVE="1") == backends()["native"] == "switched off by TNN_DISABLE_NATIVE"
+    y = toeplitz_matmul(torch.ones(3, 2), torch.ones(3, 2), causal=True, backend="native")
+    assert torch.allclose(y[:, 0], torch.tensor([1.0, 2.0, 3.0]))
+    with pytest.raises(RuntimeError, match="native Toeplitz kernel: switched off by TNN_DISABLE_NATIVE"):
+        native.convolve(torch.ones(1, 3, 2), torch.ones(3, 2), 0)
+    assert reload(TNN_DISABLE_NATIVE="0") == backends()["native"] == before
 
 
-def test_a_missing_library_is_logged_once_and_replaced(tmp_path):
-    code = """
-import logging; logging.basicConfig(level="INFO")
-import torch
-from tnn.ops import toeplitz_matmul
-for backend in ("auto", "native"):
-    y = toeplitz_matmul(torch.ones(300, 2), torch.ones(300, 2), causal=True, backend=backend)
-    assert torch.allclose(y[:, 0], torch.arange(1.0, 301), atol=1e-3)
-"""
-    done = run(code, TNN_NATIVE_LIBRARY=str(tmp_path / "nothing.so"))
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("native Toeplitz kernel: could not be loaded") == 1
-    assert "the torch backends are used" in done.stderr
+def test_a_missing_library_is_logged_once_and_replaced(tmp_path, reload, caplog):
+    reload(TNN_NATIVE_LIBRARY=str(tmp_path / "nothing.so"))
+    for backend in ("auto", "native"):
+        y = toeplitz_matmul(torch.ones(300, 2), torch.ones(300, 2), causal=True, backend=backend)
+        assert torch.allclose(y[:, 0], torch.arange(1.0, 301), atol=1e-3)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("native Toeplitz kernel: could not be loaded")
+    assert record.getMessage().endswith("; the torch backends are used")
 
 
 @pytest.mark.parametrize("backend", ["auto", "native"])
-def test_what_it_does_not_serve_is_left_to_the_others(backend):
+def test_other_problems_are_left_to_the_torch_backends(backend):
     x, k = torch.randn(2, 40, 3, dtype=torch.float64), torch.randn(40, 3, dtype=torch.float64)
     y = toeplitz_matmul(x, k, causal=True, backend=backend)
     assert relative_error(y, dense.convolve(x, k, 0)) < 1e-12
@@ -175,7 +177,7 @@ def test_what_it_does_not_serve_is_left_to_the_others(backend):
 
 
 def test_large_outputs():
-    """Beyond the size at which fresh memory is asked for in large pages, in frames of several lengths."""
+    """Above the size from which memory is requested in large pages, with frames of several lengths."""
     for n, lags in ((9000, 300), (9000, 9000)):
         x, kernel = torch.randn(1, n, 260), torch.randn(lags, 260)
         expected = toeplitz_matmul(x.double(), kernel.double(), causal=True, backend="fft")

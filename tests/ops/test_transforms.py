@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 from tnn.layers import TNNBlock
 from tnn.ops import toeplitz_matmul, toeplitz_matrix
 
-# torch's own, when it first loads its decompositions.
+# Warnings of torch when it first loads its decompositions.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 SHAPES = [(1, 1), (1, 3), (2, 1), (2, 2), (3, 5), (7, 3), (7, 7), (7, 9)]
@@ -35,10 +35,10 @@ def scalar(product, x, coefficients):
 
 
 def same(transform, causal, backend="auto"):
-    """`transform` of the product gives what it gives of the dense one."""
-    found = tree_leaves(transform(partial(toeplitz_matmul, causal=causal, backend=backend)))
+    """`transform` gives the same for the product and for the dense one."""
+    results = tree_leaves(transform(partial(toeplitz_matmul, causal=causal, backend=backend)))
     expected = tree_leaves(transform(partial(dense, causal=causal)))
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(results, expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
 
 
@@ -92,8 +92,8 @@ def test_forward_derivatives_along_a_direction(causal, n, lags):
     def by_dual_numbers(product):
         with forward_ad.dual_level():
             duals = [forward_ad.make_dual(*both) for both in zip((x, coefficients), direction, strict=True)]
-            found = [product(duals[0], coefficients), product(x, duals[1]), product(*duals)]
-            return [forward_ad.unpack_dual(y).tangent for y in found]
+            products = [product(duals[0], coefficients), product(x, duals[1]), product(*duals)]
+            return [forward_ad.unpack_dual(y).tangent for y in products]
 
     same(by_dual_numbers, causal)
 
@@ -101,12 +101,12 @@ def test_forward_derivatives_along_a_direction(causal, n, lags):
 def test_forward_derivatives_in_float32():
     x, coefficients = (t.float() for t in pair(300, 40, True))
     direction = tuple(t.float() for t in pair(300, 40, True))
-    _, found = jvp(partial(toeplitz_matmul, causal=True), (x, coefficients), direction)
+    _, tangent = jvp(partial(toeplitz_matmul, causal=True), (x, coefficients), direction)
     _, expected = jvp(
         partial(dense, causal=True), (x.double(), coefficients.double()), tuple(t.double() for t in direction)
     )
-    assert found.dtype == torch.float32
-    assert (found - expected).abs().max() < 2e-6 * expected.abs().max()
+    assert tangent.dtype == torch.float32
+    assert (tangent - expected).abs().max() < 2e-6 * expected.abs().max()
 
 
 @problems
@@ -130,14 +130,14 @@ def test_vmap(causal, leading, n, lags):
 
 
 def test_many_gradients_at_once():
-    """Of the plain operators: what torch.autograd.functional does where it is told to vectorize."""
+    """Of the plain operators, as torch.autograd.functional does with vectorize=True."""
     x, coefficients = (t.requires_grad_() for t in pair(7, 3, False))
     weight = torch.randn(5, 2, 7, 3, dtype=torch.float64)
     y = toeplitz_matmul(x, coefficients)
-    found = torch.autograd.grad(y, (x, coefficients), weight, is_grads_batched=True, retain_graph=True)
+    gradients = torch.autograd.grad(y, (x, coefficients), weight, is_grads_batched=True, retain_graph=True)
     for i in range(5):
         expected = torch.autograd.grad(y, (x, coefficients), weight[i], retain_graph=True)
-        for one, other in zip(found, expected, strict=True):
+        for one, other in zip(gradients, expected, strict=True):
             torch.testing.assert_close(one[i], other)
 
 
@@ -149,8 +149,8 @@ def test_gradients_of_a_block_for_each_sample(options):
     def loss(parameters, row):
         return functional_call(block, parameters, (row,)).square().sum()
 
-    found = vmap(grad(loss), (None, 0))(parameters, x)
+    gradients = vmap(grad(loss), (None, 0))(parameters, x)
     for i in range(4):
         expected = torch.autograd.grad(block(x[i]).square().sum(), list(parameters.values()))
         for name, gradient in zip(parameters, expected, strict=True):
-            torch.testing.assert_close(found[name][i], gradient, atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(gradients[name][i], gradient, atol=1e-5, rtol=1e-4)

@@ -5,11 +5,16 @@ from typing import Annotated
 import typer
 
 import tnn
+from tnn._lazy import public_names
 from tnn.cli.conversion import convert_commands
 from tnn.cli.data import data_commands
 from tnn.cli.generation import generate
 from tnn.cli.measuring import bench, evaluate, extrapolate, show
 from tnn.cli.training import demo, reproduce, train
+
+__all__ = ["app", "main"]
+
+__dir__ = public_names(__name__)
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 for command in (train, generate, evaluate, extrapolate, show, demo, reproduce, bench):

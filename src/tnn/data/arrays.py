@@ -1,4 +1,4 @@
-"""Images stored as arrays, all of one size: CIFAR-10's batches, MNIST's idx files, numpy's .npy files."""
+"""Images stored as arrays, all of one size: the batches of CIFAR-10, the idx files of MNIST, numpy's .npy files."""
 
 import io
 import pickle
@@ -16,19 +16,21 @@ IDX_BYTES = 8  # the type "unsigned byte" in the header of an idx file
 
 
 class Arrays(NamedTuple):
-    """Images and the number of each one's class."""
+    """Images and the class of each."""
 
     images: NDArray[np.uint8]  # (N, H, W) grey or (N, H, W, 3)
     labels: NDArray[np.int64]  # (N,)
 
 
 def load_arrays(folder: Path) -> dict[str, Arrays]:
-    """The images of a folder, "train" and "test", by the files that are in it; each may be packed as .xz or .gz.
+    """The images of a folder by split, "train" and "test". Each file may be compressed (.xz, .gz).
 
-    There may be CIFAR-10's python batches (`data_batch_1` to `data_batch_5`, `test_batch`) or its binary ones (the
-    same, with .bin after it), themselves or the archive's own sub-folder of them; MNIST's idx files
-    (`train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, and `t10k-` for the test); or `x_train.npy`, `y_train.npy`,
-    `x_test.npy`, `y_test.npy`.
+    The folder holds one of these:
+
+    - the python batches of CIFAR-10 (`data_batch_1` to `data_batch_5`, `test_batch`) or the binary ones (the same names
+      with `.bin`), directly or in the sub-folder of the archive;
+    - the idx files of MNIST (`train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, and `t10k-` for the test split);
+    - `x_train.npy`, `y_train.npy`, `x_test.npy`, `y_test.npy`.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -42,10 +44,10 @@ def load_arrays(folder: Path) -> dict[str, Arrays]:
     >>> arrays["train"].images.shape, arrays["test"].labels.tolist()
     ((6, 28, 28), [0, 1])
     """
-    found = _find_layout(folder)
-    if found is None:
+    location = _find_layout(folder)
+    if location is None:
         raise FileNotFoundError(f"{folder} holds no images as arrays: there is none of {', '.join(_FIRST_FILES)}")
-    layout, home = found
+    layout, home = location
     return {
         "train": _load_split(layout.read, home, layout.train),
         "test": _load_split(layout.read, home, layout.test),
@@ -53,7 +55,7 @@ def load_arrays(folder: Path) -> dict[str, Arrays]:
 
 
 def holds_arrays(folder: Path) -> bool:
-    """Whether `load_arrays` knows the files of a folder.
+    """Whether `load_arrays` can read a folder.
 
     >>> from pathlib import Path
     >>> from tnn.data.arrays import holds_arrays
@@ -67,24 +69,24 @@ def _load_split(read: "_Read", home: Path, groups: "_Groups") -> Arrays:
     paths = [[find_file(home / name) for name in names] for names in groups]
     for path in (path for group in paths for path in group):
         if not path.is_file():
-            raise FileNotFoundError(f"there is no {path}, which belongs to the images in {home}")
+            raise FileNotFoundError(f"there is no {path}, although {home} holds other files of the same images")
     parts = [_check(read(*group), group) for group in paths]
     images, labels = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return Arrays(images, labels)
 
 
 def _check(arrays: Arrays, paths: list[Path]) -> Arrays:
-    """Where every format can be wrong."""
+    """Checks that all formats share."""
     (images, labels), where = arrays, paths[0]
     grey = images.ndim == 3
     if images.dtype != np.uint8 or not (grey or (images.ndim == 4 and images.shape[3] == 3)) or 0 in images.shape:
         raise ValueError(
-            f"{where}: images must be uint8 of shape (N, H, W) or (N, H, W, 3), and some; "
+            f"{where}: images must be uint8 of shape (N, H, W) or (N, H, W, 3), not empty; "
             f"got {images.dtype} of shape {images.shape}"
         )
     if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(
-            f"{paths[-1]}: there must be an integer label for each of {len(images)} images; "
+            f"{paths[-1]}: there must be one integer label for each of {len(images)} images; "
             f"got {labels.dtype} of shape {labels.shape}"
         )
     if labels.min() < 0:
@@ -93,28 +95,27 @@ def _check(arrays: Arrays, paths: list[Path]) -> Arrays:
 
 
 def _read_batch(path: Path) -> Arrays:
-    """A python batch of CIFAR-10: a pickle, that of Python 2, of a dictionary with an array and a list."""
+    """A python batch of CIFAR-10: a pickle by Python 2 of a dictionary with an array and a list."""
     try:
         batch = _BatchUnpickler(io.BytesIO(_read_bytes(path)), encoding="bytes").load()
         fields = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
         pixels = fields["data"].to_bytes()
         labels = np.array(fields["labels"])
     except Exception as error:  # a damaged pickle can raise anything
-        raise ValueError(f"{path} is no batch of CIFAR-10: {type(error).__name__}: {error}") from None
+        raise ValueError(f"{path} is not a batch of CIFAR-10: {type(error).__name__}: {error}") from None
     return Arrays(_cifar_images(pixels, path), labels)
 
 
 class _BatchUnpickler(pickle.Unpickler):
-    """Makes nothing but numbers, strings, lists and dictionaries, and keeps arrays as they are stored.
+    """Builds only numbers, strings, lists and dictionaries; arrays stay in their stored form, `_Stored`.
 
-    A pickle may name any function, to be called as it is loaded. Those that a numpy array names become `_Stored`;
-    others are refused.
+    A pickle can name any function to call while it is loaded, so only the names that numpy arrays need are allowed.
     """
 
     def find_class(self, module: str, name: str) -> type["_Stored"]:
         if (module, name) in _ARRAY_NAMES:
             return _Stored
-        raise pickle.UnpicklingError(f"it asks for {module}.{name}, which an array does not need")
+        raise pickle.UnpicklingError(f"it names {module}.{name}, which is not allowed")
 
 
 _ARRAY_NAMES = {
@@ -126,7 +127,7 @@ _ARRAY_NAMES = {
 
 
 class _Stored:
-    """A numpy array or data type of a pickle: what it is to be made of."""
+    """A numpy array or data type of a pickle, not built: its constructor's arguments and its state."""
 
     def __init__(self, *arguments: Any) -> None:
         self.arguments = arguments
@@ -136,25 +137,25 @@ class _Stored:
         self.state = state
 
     def to_bytes(self) -> bytes:
-        """The numbers of an array of bytes, in the order of its rows."""
+        """The values of a uint8 array in C order."""
         _, shape, dtype, by_column, numbers = self.state
         if dtype.arguments[0] not in ("u1", b"u1"):
-            raise ValueError(f"its data are of type {dtype.arguments[0]!r} where 'u1' is needed")
+            raise ValueError(f"its data must be of type 'u1' (uint8); got {dtype.arguments[0]!r}")
         return np.frombuffer(numbers, np.uint8).reshape(shape, order="F" if by_column else "C").tobytes()
 
 
 def _read_binary_batch(path: Path) -> Arrays:
-    """A binary batch of CIFAR-10: rows of a label and the pixels."""
+    """A binary batch of CIFAR-10: each row is one byte for the label, then the pixels."""
     data, row = _read_bytes(path), 1 + np.prod(CIFAR_SHAPE)
     if len(data) % row:
-        raise ValueError(f"{path} must have a multiple of {row} bytes, a label and an image each; got {len(data)}")
+        raise ValueError(f"{path} must have a multiple of {row} bytes (one label and one image); got {len(data)}")
     rows = np.frombuffer(data, np.uint8).reshape(-1, row)
     return Arrays(_cifar_images(rows[:, 1:].tobytes(), path), rows[:, 0].astype(np.int64))
 
 
 def _cifar_images(pixels: bytes, path: Path) -> NDArray[np.uint8]:
     if len(pixels) % np.prod(CIFAR_SHAPE):
-        raise ValueError(f"{path} must have images of {CIFAR_SHAPE}; got {len(pixels)} pixels")
+        raise ValueError(f"{path} must hold images of shape {CIFAR_SHAPE}; got {len(pixels)} values in all")
     images = np.frombuffer(pixels, np.uint8).reshape(-1, *CIFAR_SHAPE)
     return np.ascontiguousarray(images.transpose(0, 2, 3, 1))  # (N, 32, 32, 3)
 
@@ -164,14 +165,14 @@ def _read_idx_pair(images: Path, labels: Path) -> Arrays:
 
 
 def _read_idx(path: Path) -> NDArray[np.uint8]:
-    """Two bytes 0, the type of the numbers, how many axes, the length of each as four bytes, the numbers."""
+    """The format: two zero bytes, the data type, the number of axes, the length of each axis (4 bytes), the data."""
     data = _read_bytes(path)
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] != IDX_BYTES:
-        raise ValueError(f"{path} is no idx file of bytes: it begins with {data[:4].hex(' ') or 'nothing'}")
+        raise ValueError(f"{path} is not an idx file of uint8: it begins with {data[:4].hex(' ') or 'nothing'}")
     start = 4 + 4 * data[3]
     shape = [int.from_bytes(data[place : place + 4], "big") for place in range(4, start, 4)]
     if len(data) - start != np.prod(shape):
-        raise ValueError(f"{path} must have {np.prod(shape)} numbers, as its header says; got {len(data) - start}")
+        raise ValueError(f"{path} must have {np.prod(shape)} values, as its header says; got {len(data) - start}")
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 
@@ -182,10 +183,10 @@ def _read_npy_pair(images: Path, labels: Path) -> Arrays:
 
 def _read_npy(path: Path) -> NDArray[Any]:
     try:
-        # Not from the file itself: numpy would read on in the packed one.
+        # From memory: given the file object, numpy would read the compressed bytes.
         return np.load(io.BytesIO(_read_bytes(path)), allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is no array of numbers: {error}") from None
+        raise ValueError(f"{path} is not a numeric .npy array: {error}") from None
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -193,12 +194,12 @@ def _read_bytes(path: Path) -> bytes:
         return file.read()
 
 
-_Read = Callable[..., Arrays]  # of the files of a group
-_Groups = tuple[tuple[str, ...], ...]  # names of files that are read together
+_Read = Callable[..., Arrays]  # takes the files of one group
+_Groups = tuple[tuple[str, ...], ...]  # groups of file names; a group is read together
 
 
 class _Layout(NamedTuple):
-    folder: str  # where the archive puts the files
+    folder: str  # sub-folder of the archive that holds the files
     train: _Groups
     test: _Groups
     read: _Read
@@ -224,7 +225,7 @@ _FIRST_FILES = [layout.train[0][0] for layout in _LAYOUTS]
 
 
 def _find_layout(folder: Path) -> tuple[_Layout, Path] | None:
-    """The layout whose first file is there, and the folder that it is in."""
+    """The layout whose first file exists, and the folder of that file; None if there is none."""
     for layout in _LAYOUTS:
         for home in (folder, folder / layout.folder):
             if find_file(home / layout.train[0][0]).is_file():
@@ -233,9 +234,9 @@ def _find_layout(folder: Path) -> tuple[_Layout, Path] | None:
 
 
 def grey(red: Any, green: Any, blue: Any) -> Any:
-    """How bright a colour is, from 0 to 255, by the weights of ITU-R 601 in whole numbers, as Pillow has them.
+    """The luminance of a colour, from 0 to 255: ITU-R 601 in integer arithmetic, exactly as Pillow computes it.
 
-    Of numbers, or of arrays or tensors of whole numbers that hold more than 24 bits.
+    Takes integers, or integer arrays or tensors of at least 32 bits.
 
     >>> from tnn.data.arrays import grey
     >>> grey(255, 255, 255), grey(0, 255, 0)

@@ -1,4 +1,4 @@
-"""Training examples cut from a text: blocks for causal and for masked language models, their order, their batches."""
+"""Training examples from a text: blocks for causal and masked language models, their order, their batches."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -13,16 +13,17 @@ from torch.utils.data import Dataset
 from tnn._checks import check_positive
 from tnn.data.tokens import Tokens
 
-SELECTED, MASKED, RANDOM = 0.15, 0.8, 0.1  # of all tokens; of the selected ones
-IGNORED = -100  # the label that no loss counts
+SELECTED = 0.15  # share of all tokens that the model predicts
+MASKED, RANDOM = 0.8, 0.1  # shares of the selected tokens: replaced by <mask>, by a random token
+IGNORED = -100  # the label that losses ignore
 Example = dict[str, Tensor]
 
 
 class CausalBlocks(Dataset[Example]):
-    """A text in blocks of `length` tokens, with no regard to lines; the last may be shorter.
+    """A text in blocks of `length` tokens, whatever its lines; the last block may be shorter.
 
-    An example has one token more, in front: the last of the block before, `eos` for the first block. So a model, which
-    shifts the labels itself, predicts each token of the text exactly once.
+    An example has one more token in front: the last one of the previous block, or `eos` for the first block. Models
+    shift the labels themselves, so each token of the text is predicted exactly once.
 
     >>> import numpy as np
     >>> from tnn.data import CausalBlocks, Tokens
@@ -48,14 +49,14 @@ class CausalBlocks(Dataset[Example]):
 
 
 class MaskedBlocks(Dataset[Example]):
-    """Whole lines packed in blocks of at most `length` tokens, `<s>` in front, with 15% of the tokens to be predicted.
+    """Complete lines in blocks of at most `length` tokens, starting with `<s>`; 15% of the tokens are to be predicted.
 
-    As many lines follow each other in a block as fit, each with its `</s>`; a line that is longer than a block is cut.
-    Of a block's tokens 15% are selected, rounded up or down at random, at least one. Any can be, as in fairseq: `<s>`
-    and `</s>` too. Of the selected ones 80% become `<mask>`, 10% a random token that is not special, 10% stay. Labels
-    are the selected tokens, -100 elsewhere.
+    A block holds as many lines as fit, each ending in `</s>`; a line longer than a block is cut. In each block 15% of
+    the tokens are selected (rounded up or down at random, at least one). As in fairseq, `<s>` and `</s>` can be
+    selected too. Of the selected tokens 80% become `<mask>`, 10% a random token that is not special, and 10% stay.
+    Labels are the selected tokens, and -100 elsewhere.
 
-    Which ones depends on `seed` and the index alone, so an evaluation always sees the same; see `draw` for training.
+    The selection depends only on `seed` and the index, so every evaluation is the same; see `draw` for training.
 
     >>> import numpy as np
     >>> from tnn.data import MaskedBlocks, Tokens, byte_tokenizer
@@ -83,7 +84,7 @@ class MaskedBlocks(Dataset[Example]):
         return self.draw(index, index)
 
     def draw(self, index: int, number: int) -> Example:
-        """The block masked as the example of that number, so that each epoch masks a block anew."""
+        """Block `index`, masked as training example `number`: each epoch masks it differently."""
         _check_index(index, len(self))
         start = self.ends[index - 1] if index else 0
         ids = np.concatenate([[self.bos], self.tokens.ids[start : self.ends[index]]]).astype(np.int64)
@@ -92,15 +93,15 @@ class MaskedBlocks(Dataset[Example]):
         places = generator.choice(len(ids), count, replace=False)
         labels = np.full_like(ids, IGNORED)
         labels[places] = ids[places]
-        fate = generator.random(count)
-        ids[places[fate < MASKED]] = self.mask
-        changed = places[(fate >= MASKED) & (fate < MASKED + RANDOM)]
+        choice = generator.random(count)
+        ids[places[choice < MASKED]] = self.mask
+        changed = places[(choice >= MASKED) & (choice < MASKED + RANDOM)]
         ids[changed] = generator.choice(self.ordinary, len(changed))
         return {"input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(labels)}
 
 
 def _pack(line_ends: np.ndarray, capacity: int) -> np.ndarray:
-    """Where blocks of at most `capacity` tokens end: at the last line end that fits, or inside a longer line."""
+    """The ends of blocks of at most `capacity` tokens: the last line end that fits, or inside a longer line."""
     ends, start, last = [], 0, int(line_ends[-1])
     while start < last:
         fitting = int(np.searchsorted(line_ends, start + capacity, side="right"))
@@ -110,16 +111,16 @@ def _pack(line_ends: np.ndarray, capacity: int) -> np.ndarray:
     return np.array(ends)
 
 
-class Order(Dataset[Any]):
-    """The examples of a training: `count` of them, all of the data set in each epoch, in another order each time.
+class ShuffledEpochs(Dataset[Any]):
+    """The `count` examples of a training run: epoch after epoch of the data set, each in a different random order.
 
-    The i-th is a function of `seed` and i alone. So a run goes on exactly after an interruption, and does not depend on
-    the number of processes. A data set with a method `draw(index, number)`, like `MaskedBlocks`, is told i as well.
-    With `repeats` each is taken so many times in a row, of fewer different ones.
+    Example i depends only on `seed` and i. So an interrupted run resumes exactly, with any number of processes. A data
+    set with a method `draw(index, number)`, like `MaskedBlocks`, also gets i, as `number`. With `repeats`, each example
+    is taken that many times in a row, and an epoch has accordingly fewer different ones.
 
-    >>> from tnn.data import Order
-    >>> order = Order("abc", seed=0, count=8)
-    >>> sorted(order[i] for i in range(3)), sorted(order[i] for i in range(3, 6)), len(order)
+    >>> from tnn.data import ShuffledEpochs
+    >>> examples = ShuffledEpochs("abc", seed=0, count=8)
+    >>> sorted(examples[i] for i in range(3)), sorted(examples[i] for i in range(3, 6)), len(examples)
     (['a', 'b', 'c'], ['a', 'b', 'c'], 8)
     """
 
@@ -127,7 +128,7 @@ class Order(Dataset[Any]):
         check_positive("count", count)
         check_positive("repeats", repeats)
         if len(dataset) == 0:
-            raise ValueError("there is nothing to train on: the data set is empty")
+            raise ValueError("the training set is empty")
         self.dataset, self.seed, self.count, self.repeats = dataset, seed, count, repeats
         self._epoch, self._permutation = -1, np.empty(0, np.int64)
 
@@ -145,9 +146,9 @@ class Order(Dataset[Any]):
 
 
 def collate(pad_id: int) -> Callable[[list[Mapping[str, Any]]], Example]:
-    """What makes a batch of examples: ids padded on the right, labels, and an attention mask if anything is padded.
+    """A collate function: pads ids on the right, adds labels, and an attention mask if anything is padded.
 
-    Labels of examples that have none are their ids. Padding has the label -100.
+    Examples without labels get their ids as labels. Padding has the label -100.
 
     >>> import torch
     >>> from tnn.data import collate
@@ -163,14 +164,14 @@ def _collate(pad_id: int, examples: list[Mapping[str, Any]]) -> Example:
     batch = {"input_ids": pad_sequence(ids, batch_first=True, padding_value=pad_id)}  # (batch, length)
     if len({len(row) for row in ids}) > 1:
         batch["attention_mask"] = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)
-    if labels[0].ndim == 0:  # one for the whole text
+    if labels[0].ndim == 0:  # one label per text
         return batch | {"labels": torch.stack(labels)}
     return batch | {"labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED)}
 
 
 def _check_text(tokens: Tokens) -> None:
     if len(tokens.ids) == 0:
-        raise ValueError("a text without tokens has no blocks")
+        raise ValueError("the text has no tokens, so there are no blocks")
 
 
 def _check_index(index: int, length: int) -> None:

@@ -1,4 +1,4 @@
-"""Files that may be packed."""
+"""Files that may be compressed (.xz, .gz)."""
 
 import gzip
 import io
@@ -11,14 +11,16 @@ from typing import Any, BinaryIO, cast
 
 
 def find_file(path: Path) -> Path:
-    """The file of that name, or of that name with .xz or .gz after it; the name itself if there is none."""
-    packed = (path.with_name(path.name + suffix) for suffix in (".xz", ".gz"))
-    return next((other for other in packed if other.is_file() and not path.is_file()), path)
+    """`path` if it exists, else `path` with .xz or .gz appended if that exists, else `path`."""
+    if path.is_file():
+        return path
+    compressed = (path.with_name(path.name + suffix) for suffix in (".xz", ".gz"))
+    return next((candidate for candidate in compressed if candidate.is_file()), path)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[BinaryIO]:
-    """The bytes of a file, unpacked if its name ends in .xz or .gz.
+    """A file opened for reading bytes, decompressed if its name ends in .xz or .gz.
 
     >>> import gzip, tempfile
     >>> from pathlib import Path
@@ -33,8 +35,8 @@ def reading(path: Path) -> Iterator[BinaryIO]:
     opener: Any = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
     try:
         with opener(path, "rb") as file:
-            yield cast(BinaryIO, io.BufferedReader(file, 2**20))  # packed files are slow by the line
+            yield cast(BinaryIO, io.BufferedReader(file, 2**20))  # compressed files are slow to read line by line
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not a UTF-8 text") from None
     except (lzma.LZMAError, zlib.error, gzip.BadGzipFile, EOFError) as error:
-        raise ValueError(f"{path} cannot be unpacked: {error}") from None
+        raise ValueError(f"{path} cannot be decompressed: {error}") from None

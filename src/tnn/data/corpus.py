@@ -1,4 +1,4 @@
-"""Where texts come from: files and folders, packed or not, Python's own library, and Hugging Face data sets."""
+"""Sources of text: files and folders, compressed or not, Python's standard library, Hugging Face data sets."""
 
 import codecs
 import hashlib
@@ -15,16 +15,16 @@ from tnn.data.compressed import reading
 
 SPLITS = ("train", "validation", "test")
 NAMED = re.compile(r"(?P<wiki>wiki\.)?(?P<split>train|valid|validation|test)\.(?P<kind>raw|tokens|txt)(\.(xz|gz))?")
-KINDS = ("raw", "tokens", "txt")  # the first that a folder has is taken
-PARTS = {"train": (0, 18), "validation": (18, 19), "test": (19, 20)}  # twentieths of a text that has no splits
+KINDS = ("raw", "tokens", "txt")  # in order of preference
+PARTS = {"train": (0, 18), "validation": (18, 19), "test": (19, 20)}  # of a text without splits, in twentieths
 WHOLE = (0, 20)
-LINE = 2**20  # bytes; a longer line counts as several, so that a text on one line is not held whole
-CONTINUATION = bytes(range(0x80, 0xC0))  # bytes that begin no character
+LINE = 2**20  # bytes; a longer line is read in pieces, so that a huge line does not fill the memory
+CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that do not start a character
 
 
 @dataclass(frozen=True)
 class Files:
-    """The text of files, one after the other; or of some twentieths of their bytes."""
+    """The text of files, one after the other, or a part of it in twentieths of all bytes."""
 
     paths: tuple[Path, ...]
     part: tuple[int, int] = WHOLE
@@ -66,9 +66,9 @@ Texts = dict[str, Files | Rows]  # by split
 
 @dataclass(frozen=True)
 class Corpus:
-    """Texts in splits. It is a description: nothing is read before `lines` is iterated.
+    """A text with splits. This is a description: nothing is read before `lines` is iterated.
 
-    `strip` says that white space around a line is no part of the text: WikiText sets a space on each side.
+    `strip` removes white space around each line: WikiText has a space on both sides.
     """
 
     name: str
@@ -76,15 +76,15 @@ class Corpus:
     strip: bool = False
 
     def splits(self) -> tuple[str, ...]:
-        """Those it has of train, validation and test."""
+        """Those of train, validation and test that it has."""
         return tuple(split for split in SPLITS if split in self.texts)
 
     def lines(self, split: str) -> Iterator[str]:
-        """The lines with their line ends, as they stand in the file; a line over 1 MiB comes in pieces."""
+        """The lines as they are in the file, line ends included; a line over 1 MiB comes in pieces."""
         return self._text(split).lines()
 
     def fingerprint(self, split: str) -> str:
-        """Another one whenever the input is another: paths, sizes, times. Nothing is read."""
+        """A hash of the paths, sizes and modification times of the input files; no file is read."""
         return hashlib.sha256(f"{self.strip} {self._text(split).fingerprint()}".encode()).hexdigest()
 
     def _text(self, split: str) -> Files | Rows:
@@ -100,12 +100,13 @@ def open_corpus(
     validation: str | Path | None = None,
     test: str | Path | None = None,
 ) -> Corpus:
-    """The texts of a source, and files that take the place of its splits.
+    """Open the text of a source. `train`, `validation` and `test` are files or folders that replace its splits.
 
-    - "stdlib": the modules of Python's standard library, in the order of their names;
-    - a folder with train, valid (or validation) and test as .txt, .raw or .tokens files, as WikiText has them
-      (wiki.train.raw), or as sub-folders of texts. "FOLDER#tokens" asks for these where there are .raw files too;
-    - any other text file or folder of them: of all bytes, the last 5% are the test, the 5% before the validation;
+    - "stdlib": the modules of Python's standard library, in alphabetical order;
+    - a folder with train, valid (or validation) and test as .txt, .raw or .tokens files, as in WikiText
+      (wiki.train.raw), or as sub-folders of text files. "FOLDER#tokens" chooses .tokens where there are .raw files too;
+    - any other text file, or folder of text files: the last 5% of all bytes are the test split, the 5% before it the
+      validation split;
     - "hf:PATH" or "hf:NAME:CONFIG": a Hugging Face data set with a column "text".
 
     Files may end in .xz or .gz; they are read as they go.
@@ -122,7 +123,7 @@ def open_corpus(
 
 
 def _find(source: str) -> tuple[Texts, bool]:
-    """The splits of a source, and whether their lines are to be stripped."""
+    """The splits of a source, and whether to strip their lines."""
     if source == "stdlib":
         return _cut(tuple(sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")))), False
     if source.startswith("hf:"):
@@ -142,18 +143,18 @@ def _cut(paths: tuple[Path, ...]) -> Texts:
 
 
 def _named_files(folder: Path, kind: str) -> tuple[Texts, bool] | None:
-    found = [(match, path) for path in sorted(folder.iterdir()) if (match := NAMED.fullmatch(path.name))]
-    kinds = [k for k in KINDS if any(match["kind"] == k for match, _ in found)]
+    named = [(match, path) for path in sorted(folder.iterdir()) if (match := NAMED.fullmatch(path.name))]
+    kinds = [k for k in KINDS if any(match["kind"] == k for match, _ in named)]
     if kind and kind not in kinds:
         raise ValueError(f"{folder} has no .{kind} files; it has {', '.join(kinds) or 'none that name a split'}")
-    if not found:
+    if not named:
         return None
     texts: Texts = {}
-    chosen = [(match, path) for match, path in found if match["kind"] == (kind or kinds[0])]
+    chosen = [(match, path) for match, path in named if match["kind"] == (kind or kinds[0])]
     for match, path in chosen:
         split = _split_name(match["split"])
         if split in texts:
-            raise ValueError(f"{folder} has two files for the {split} split: {path.name} is one too many")
+            raise ValueError(f"{folder} must have one file for the {split} split; {path.name} is a second one")
         texts[split] = Files((path,))
     return texts, any(match["wiki"] for match, _ in chosen)
 
@@ -168,13 +169,13 @@ def _split_name(name: str) -> str:
 
 
 def _text_files(path: Path) -> tuple[Path, ...]:
-    """A file, or all files of a folder in the order of their names, but hidden ones."""
+    """The file itself, or all files of a folder, sorted, without hidden ones."""
     if not path.exists():
         raise FileNotFoundError(f"no text at {path}")
     if path.is_file():
         return (path,)
-    inside = (file for file in sorted(path.rglob("*")) if file.is_file())
-    files = tuple(file for file in inside if not any(p.startswith(".") for p in file.relative_to(path).parts))
+    all_files = (file for file in sorted(path.rglob("*")) if file.is_file())
+    files = tuple(file for file in all_files if not any(p.startswith(".") for p in file.relative_to(path).parts))
     if not files:
         raise ValueError(f"the folder {path} has no files")
     return files
@@ -185,13 +186,13 @@ def _hugging_face(name: str) -> Texts:
     try:
         import datasets
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("Hugging Face data sets need more: pip install 'toeplitz-nn[datasets]'") from None
+        raise ModuleNotFoundError("Hugging Face data sets need datasets: pip install 'toeplitz-nn[datasets]'") from None
     try:
         if any((Path(path) / file).exists() for file in ("dataset_dict.json", "state.json")):
             loaded = datasets.load_from_disk(path)
         else:
             loaded = datasets.load_dataset(path, config or None)
-    except Exception as error:  # of the network, of the hub, of the files, of the configuration
+    except Exception as error:  # from the network, the hub, the files or the configuration
         reason = str(error).strip().split("\n")[0]
         raise ValueError(f"cannot load the Hugging Face data set {name}: {reason}") from error
     splits = loaded if isinstance(loaded, dict) else {"train": loaded}
@@ -209,7 +210,7 @@ def _size(path: Path) -> int:
 
 
 def _lines(path: Path, start: int, stop: int | None) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")()  # keeps the rest of a character for the next piece
+    decoder = codecs.getincrementaldecoder("utf-8")()  # holds an incomplete character until the next piece
     with reading(path) as file:
         stop = sys.maxsize if stop is None else _next_character(file, stop)
         start = file.seek(_next_character(file, start))
@@ -220,7 +221,7 @@ def _lines(path: Path, start: int, stop: int | None) -> Iterator[str]:
 
 
 def _next_character(file: BinaryIO, position: int) -> int:
-    """The first place from `position` on where a character begins: a cut does not divide one."""
+    """The first offset at or after `position` where a character starts, so that no character is cut in two."""
     if position == 0:
         return 0
     file.seek(position)

@@ -1,10 +1,9 @@
-"""GLUE: nine tasks on English sentences and pairs of them; their files, what a model reads of them, their scores."""
+"""GLUE: nine tasks on English sentences and sentence pairs. Loading, encoding, scores."""
 
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,16 +14,17 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tnn._checks import check_choice
+from tnn._names import did_you_mean
 from tnn.data.compressed import find_file, reading
 
 SPECIAL_TOKENS = 4  # <s> A </s> </s> B </s>
-TOKENIZED_AT_ONCE = 1024
-LARGEST_SIMILARITY = 5  # STS-B rates from 0 to 5
+TOKENIZED_AT_ONCE = 1024  # texts
+LARGEST_SIMILARITY = 5  # labels of STS-B are from 0 to 5
 Numbers = NDArray[np.float64]
 
 
 class Example(NamedTuple):
-    """A sentence, or two; its label is a class, a number (STS-B), or None where it is not told."""
+    """A sentence, or two. The label is a class, a number (STS-B), or None if it is not known."""
 
     first: str
     second: str | None
@@ -36,13 +36,13 @@ class GlueTask:
     """How a task is stored and scored."""
 
     folder: str  # of the official download
-    texts: tuple[str, ...]  # columns of its files
-    label: str  # column of its files
-    classes: tuple[str, ...]  # as its files write them, in the order of their numbers; none: the label is a number
-    metrics: tuple[str, ...]  # the headline comes first
-    hub_texts: tuple[str, ...] = ()  # columns on the Hugging Face hub, where they are others; the label is "label"
+    texts: tuple[str, ...]  # columns of the files
+    label: str  # column of the files
+    classes: tuple[str, ...]  # names in the files, in the order of their numbers; empty: the label is a number
+    metrics: tuple[str, ...]  # the headline metric first
+    hub_texts: tuple[str, ...] = ()  # columns on the Hugging Face hub if they differ; the label is always "label"
     parts: tuple[str, ...] = ("",)  # of validation and test
-    headless: tuple[str, ...] = ()  # columns of train and dev, where no header names them
+    headless: tuple[str, ...] = ()  # columns of train and dev, if these files have no header
     has_broken_rows: bool = False
 
     @property
@@ -53,12 +53,12 @@ class GlueTask:
 
     @property
     def validations(self) -> list[str]:
-        """Its validation splits, that of the headline first."""
+        """Its validation splits; the headline metric is measured on the first."""
         return [split for split in self.files if split.startswith("validation")]
 
     @property
     def num_labels(self) -> int:
-        """Outputs that a model needs: one a class, or one number."""
+        """Outputs of a model: one per class, or a single number."""
         return len(self.classes) or 1
 
 
@@ -70,7 +70,7 @@ _QUESTIONS = ("question1", "question2")
 _COLA = ("source", "label", "mark", "sentence")
 _MNLI = ("_matched", "_mismatched")
 
-GLUE: dict[str, GlueTask] = {
+GLUE_TASKS: dict[str, GlueTask] = {
     "cola": GlueTask("CoLA", ("sentence",), "label", _NUMBERED, ("matthews",), headless=_COLA),
     "sst2": GlueTask("SST-2", ("sentence",), "label", _NUMBERED, ("accuracy",)),
     "mrpc": GlueTask("MRPC", ("#1 String", "#2 String"), "Quality", _NUMBERED, ("f1", "accuracy"), hub_texts=_PAIR),
@@ -86,10 +86,10 @@ GLUE: dict[str, GlueTask] = {
 def load_glue(task: str, source: str | Path, splits: Sequence[str] = ()) -> dict[str, list[Example]]:
     """The examples of a task, by split: train, validation and test, the last without labels.
 
-    `source` is the folder of the official download, where CoLA, SST-2 and the others are; or "hf:" and a data set for
-    the `datasets` library: a name on the Hugging Face hub, or a folder with a sub-folder a task (`cola`, `sst2`) of
-    parquet files or of what `save_to_disk` wrote. `splits` are those that must be there; by default all that are.
-    MNLI has validation_matched and validation_mismatched, and its test likewise.
+    `source` is the folder of the official download, which holds CoLA, SST-2 and so on; or "hf:" and a data set for the
+    `datasets` library: a name on the Hugging Face hub, or a folder with one sub-folder per task (`cola`, `sst2`), with
+    parquet files or the output of `save_to_disk`. `splits` are the ones to load; by default all that exist. MNLI has
+    validation_matched, validation_mismatched, test_matched and test_mismatched.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -100,7 +100,7 @@ def load_glue(task: str, source: str | Path, splits: Sequence[str] = ()) -> dict
     ...     load_glue("sst2", folder)
     {'validation': [Example(first='a charming journey', second=None, label=1)]}
     """
-    files = find_task(task).files
+    files = find_glue_task(task).files
     for split in splits:
         check_choice(f"a split of {task}", split, files)
     if str(source).startswith("hf:"):
@@ -108,27 +108,25 @@ def load_glue(task: str, source: str | Path, splits: Sequence[str] = ()) -> dict
     return _load_files(task, Path(source), list(splits))
 
 
-def find_task(name: str) -> GlueTask:
+def find_glue_task(name: str) -> GlueTask:
     """A task by its name.
 
-    >>> from tnn.data.glue import find_task
-    >>> find_task("sst2").folder
+    >>> from tnn.data.glue import find_glue_task
+    >>> find_glue_task("sst2").folder
     'SST-2'
     """
-    if name in GLUE:
-        return GLUE[name]
-    close = get_close_matches(name.lower(), GLUE, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(GLUE)}"
-    raise ValueError(f"no GLUE task {name!r}; {hint}")
+    if name not in GLUE_TASKS:
+        raise ValueError(f"no GLUE task {name!r}; {did_you_mean(name, GLUE_TASKS)}")
+    return GLUE_TASKS[name]
 
 
 def _load_files(task: str, root: Path, splits: list[str]) -> dict[str, list[Example]]:
-    description = GLUE[task]
+    description = GLUE_TASKS[task]
     paths = {split: find_file(root / description.folder / name) for split, name in description.files.items()}
-    found = [split for split, path in paths.items() if path.is_file()]
+    stored = [split for split, path in paths.items() if path.is_file()]
     loaded = {}
-    for split in splits or found or ["train"]:
-        if split not in found:
+    for split in splits or stored or ["train"]:
+        if split not in stored:
             raise FileNotFoundError(f"there is no {paths[split]}: {task} needs it, in the GLUE folder {root}")
         loaded[split] = list(_read_tsv(paths[split], description, with_labels=not split.startswith("test")))
     return loaded
@@ -137,7 +135,7 @@ def _load_files(task: str, root: Path, splits: list[str]) -> dict[str, list[Exam
 def _read_tsv(path: Path, task: GlueTask, with_labels: bool) -> Iterator[Example]:
     headless = [*task.headless] if with_labels else []
     with reading(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="\n")  # quotes and a stray \r are text
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="\n")  # quotes and single \r belong to the text
         rows = (line.rstrip("\r\n").split("\t") for line in text)
         header = headless or next(rows, [])
         names = [*task.texts, task.label] if with_labels else [*task.texts]
@@ -150,7 +148,7 @@ def _read_tsv(path: Path, task: GlueTask, with_labels: bool) -> Iterator[Example
                 label = _known_label(task, row[columns[-1]], f"{path}, line {number}") if with_labels else None
                 yield _example(texts, label)
             elif row != [""] and not task.has_broken_rows:
-                raise ValueError(f"{path}, line {number}: {len(row)} columns where {max(columns) + 1} are needed")
+                raise ValueError(f"{path}, line {number}: needs {max(columns) + 1} columns; got {len(row)}")
 
 
 def _load_tables(task: str, name: str, splits: list[str]) -> dict[str, list[Example]]:
@@ -162,14 +160,14 @@ def _load_tables(task: str, name: str, splits: list[str]) -> dict[str, list[Exam
     elif (folder / "dataset_dict.json").is_file():
         tables = load_from_disk(folder)
     else:
-        # By name: left to itself, the library puts both parts of MNLI's validation into one.
-        files = {split: sorted(map(str, folder.glob(f"{split}*.parquet"))) for split in GLUE[task].files}
+        # File by file: the library on its own would merge the two validation sets of MNLI.
+        files = {split: sorted(map(str, folder.glob(f"{split}*.parquet"))) for split in GLUE_TASKS[task].files}
         if not any(files.values()):
-            raise FileNotFoundError(f"there is no {folder / 'train.parquet'} or the like, and no data set saved there")
+            raise FileNotFoundError(f"{folder} must hold parquet files (train*.parquet) or a saved data set")
         tables = load_dataset("parquet", data_files={split: paths for split, paths in files.items() if paths})
     if missing := [split for split in splits if split not in tables]:
         raise FileNotFoundError(f"hf:{name} has no split {missing[0]!r} of {task}; it has {', '.join(tables)}")
-    return {split: _read_table(tables[split], GLUE[task], f"{task} of hf:{name}") for split in splits or tables}
+    return {split: _read_table(tables[split], GLUE_TASKS[task], f"{task} of hf:{name}") for split in splits or tables}
 
 
 def _read_table(table: Any, task: GlueTask, where: str) -> list[Example]:
@@ -186,7 +184,7 @@ def _example(texts: list[str], label: int | float | None) -> Example:
 
 
 def _known_label(task: GlueTask, value: Any, where: str) -> int | float:
-    """The label that a file writes as `value`, or that the hub counts as `value`."""
+    """The label that is `value` in a file (a class name) or on the hub (a class number)."""
     if value in task.classes:
         return task.classes.index(value)
     if value in range(len(task.classes)):
@@ -199,10 +197,10 @@ def _known_label(task: GlueTask, value: Any, where: str) -> int | float:
 
 
 def encode(example: Example, tokenizer: Any, max_length: int) -> dict[str, Tensor]:
-    """`input_ids` `<s> A </s>` or `<s> A </s> </s> B </s>`, and `labels` unless the example has none.
+    """`input_ids` as `<s> A </s>` or `<s> A </s> </s> B </s>`, and `labels` if the example has a label.
 
-    What does not fit into `max_length` tokens is cut off at the end of the longer text, then of both in turn. The name
-    of a special token in a text stays text.
+    To fit into `max_length` tokens, tokens are cut from the end of the longer text, then from both in turn. The name of
+    a special token in a text is treated as text.
 
     >>> from tnn.data import byte_tokenizer
     >>> from tnn.data.glue import Example, encode
@@ -213,9 +211,9 @@ def encode(example: Example, tokenizer: Any, max_length: int) -> dict[str, Tenso
 
 
 class GlueDataset(Dataset[dict[str, Tensor]]):
-    """Examples as `encode` gives them; `tnn.data.blocks.collate` makes batches of them.
+    """Examples encoded as by `encode`; `tnn.data.blocks.collate` makes batches of them.
 
-    They are tokenised ahead, many at once, which is faster than one by one.
+    They are tokenised in advance, many at once, which is faster than one by one.
 
     >>> from tnn.data import byte_tokenizer
     >>> from tnn.data.glue import Example, GlueDataset
@@ -256,37 +254,37 @@ def _tokenize(texts: list[str], tokenizer: Any) -> Iterator[list[int]]:
 
 
 def _cut_longer(first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
-    """What is left after the longer of the two, or the second if none is, has lost its last token until both fit."""
+    """Drop the last token of the longer text (of the second if both are equally long) until both fit into `room`."""
     kept = min(len(second), max(room // 2, room - len(first)))
     return first[: room - kept], second[:kept]
 
 
 def score(task: str, predictions: ArrayLike, labels: ArrayLike) -> dict[str, float]:
-    """The metrics of a task, the headline first, as fractions of 1. Predictions are classes, or numbers for STS-B.
+    """The metrics of a task as fractions of 1, the headline first. Predictions are classes, or numbers for STS-B.
 
-    Without any positive, F1 is 0; where either side is constant, so is a correlation.
+    F1 is 0 if there are no positives; a correlation is 0 if either side is constant.
 
     >>> from tnn.data.glue import score
     >>> score("mrpc", predictions=[1, 1, 0, 1], labels=[1, 0, 0, 1])
     {'f1': 0.8, 'accuracy': 0.75}
     """
-    description = find_task(task)
+    description = find_glue_task(task)
     x, y = (_check_numbers(description, *pair) for pair in (("predictions", predictions), ("labels", labels)))
     if len(x) != len(y):
-        raise ValueError(f"there must be a prediction for each label; got {len(x)} and {len(y)}")
+        raise ValueError(f"there must be one prediction per label; got {len(x)} predictions and {len(y)} labels")
     return {metric: _METRICS[metric](x, y) for metric in description.metrics}
 
 
 def majority_score(task: str, labels: ArrayLike, training_labels: ArrayLike) -> dict[str, float]:
-    """The score of always predicting the most frequent training label (the mean one for STS-B): what to beat.
+    """The score of always predicting the most frequent training label (for STS-B the mean): a baseline.
 
     >>> from tnn.data.glue import majority_score
     >>> majority_score("rte", labels=[0, 0, 1, 0], training_labels=[0, 1, 0])
     {'accuracy': 0.75}
     """
-    seen = _check_numbers(find_task(task), "training_labels", training_labels)
-    values, counts = np.unique(seen, return_counts=True)
-    constant = values[counts.argmax()] if GLUE[task].classes else seen.mean()
+    training = _check_numbers(find_glue_task(task), "training_labels", training_labels)
+    values, counts = np.unique(training, return_counts=True)
+    constant = values[counts.argmax()] if GLUE_TASKS[task].classes else training.mean()
     return score(task, np.full(np.shape(labels), constant), labels)
 
 
@@ -294,7 +292,7 @@ def _check_numbers(task: GlueTask, name: str, values: ArrayLike) -> Numbers:
     numbers = np.asarray(values, dtype=np.float64)  # None becomes nan
     if numbers.ndim != 1 or not numbers.size:
         raise ValueError(
-            f"{name} must hold one class or number an example, and not be empty; got shape {numbers.shape}"
+            f"{name} must be a 1-D array that is not empty, one value per example; got shape {numbers.shape}"
         )
     allowed = np.isin(numbers, range(len(task.classes))) if task.classes else np.isfinite(numbers)
     if not allowed.all():
@@ -321,7 +319,7 @@ def _spearman(x: Numbers, y: Numbers) -> float:
 
 
 def _ranks(x: Numbers) -> Numbers:
-    """Of each number, from 1; equal ones share the mean of theirs."""
+    """The rank of each number, from 1; equal numbers get the mean of their ranks."""
     _, which, counts = np.unique(x, return_inverse=True, return_counts=True)
     return (counts.cumsum() - (counts - 1) / 2)[which]
 
@@ -329,7 +327,7 @@ def _ranks(x: Numbers) -> Numbers:
 _METRICS = {
     "accuracy": _accuracy,
     "f1": _f1,
-    "matthews": _pearson,  # of two classes, 0 and 1, it is their correlation
+    "matthews": _pearson,  # for two classes, 0 and 1, they are the same
     "pearson": _pearson,
     "spearman": _spearman,
 }

@@ -1,4 +1,4 @@
-"""Pictures to be classified, from folders, Hugging Face data sets or arrays."""
+"""Labelled images from folders, Hugging Face data sets or arrays."""
 
 import io
 import os
@@ -17,12 +17,12 @@ from tnn.data.arrays import holds_arrays, load_arrays
 
 SPLITS = {"train": ("train",), "validation": ("validation", "val", "valid"), "test": ("test",)}
 SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
-VALIDATION_PART = 10  # one in so many, where no validation set is given
+VALIDATION_PART = 10  # without a validation set, one in 10 training images is used
 VALIDATION_SEED = 42
 
 
 class ImageSet(Dataset[Tensor]):
-    """Pictures of known classes: item i is uint8 (channels, height, width), at its own size, of class `labels[i]`.
+    """Labelled images: item i is uint8 (channels, height, width) at its original size, its class is `labels[i]`.
 
     >>> import torch
     >>> from tnn.data.images import ImageSet
@@ -46,16 +46,16 @@ class ImageSet(Dataset[Tensor]):
 
 
 def open_images(source: str) -> dict[str, ImageSet]:
-    """The pictures of a source: "train", "validation", and "test" where it has labels.
+    """The images of a source by split: "train", "validation", and "test" if it has labels.
 
-    - A folder with sub-folders train and val (or validation), and perhaps test; in each a folder a class, in that the
-      pictures, as in ImageNet. Classes are numbered in the order of their names.
-    - A folder of arrays, such as MNIST's and CIFAR-10's files: see `tnn.data.arrays`. Classes are named by number.
-    - "hf:PATH" or "hf:NAME:CONFIG": a Hugging Face data set with columns "image" and "label", or the first ones that
-      hold images and classes, which keep their numbers.
+    - A folder with sub-folders train, val (or validation) and optionally test. Each holds one folder per class, with
+      the images of that class, as in ImageNet. Classes are numbered in alphabetical order.
+    - A folder of arrays, such as the files of MNIST and CIFAR-10: see `tnn.data.arrays`. Class names are the numbers.
+    - "hf:PATH" or "hf:NAME:CONFIG": a Hugging Face data set with columns "image" and "label", or else the first
+      columns of type Image and ClassLabel. Classes keep their numbers.
 
-    Where there is no validation set it is a tenth of train: the last after a permutation (of torch, seed 42). Pictures
-    of files are RGB whatever the file has; those of arrays have one channel or three.
+    Without a validation set, a tenth of train is taken: the last tenth of a random permutation (torch, seed 42).
+    Images from files are converted to RGB; images from arrays have one or three channels.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -66,12 +66,12 @@ def open_images(source: str) -> dict[str, ImageSet]:
     ...         np.save(Path(folder, f"x_{split}.npy"), np.zeros((count, 28, 28), np.uint8))
     ...         np.save(Path(folder, f"y_{split}.npy"), np.arange(count) % 10)
     ...     images = open_images(folder)
-    >>> {split: len(pictures) for split, pictures in images.items()}, images["train"][0].shape
+    >>> {split: len(images[split]) for split in images}, images["train"][0].shape
     ({'train': 54, 'validation': 6, 'test': 10}, torch.Size([1, 28, 28]))
     """
     sets = _find(source)
     if "train" not in sets:
-        raise FileNotFoundError(f"{source} has no pictures to train on: there must be a split train")
+        raise FileNotFoundError(f"{source} has no train split")
     for split, images in sets.items():
         _check_classes(source, split, images.classes, sets["train"].classes)
     if "validation" not in sets:
@@ -84,7 +84,7 @@ def _find(source: str) -> dict[str, ImageSet]:
         return _open_tables(source.removeprefix("hf:"))
     folder = Path(source)
     if not folder.is_dir():
-        raise FileNotFoundError(f'no pictures at {source}: it must be a folder, or "hf:" and a data set')
+        raise FileNotFoundError(f'no images at {source}: it must be a folder, or "hf:" and a data set')
     return _open_arrays(folder) if holds_arrays(folder) else _open_folders(folder)
 
 
@@ -98,8 +98,8 @@ def _cut_validation(source: str, images: ImageSet) -> dict[str, ImageSet]:
     count = len(images) // VALIDATION_PART
     if not count:
         raise ValueError(
-            f"{source} has no validation set, and with {len(images)} pictures train is too small to cut one off; "
-            f"{VALIDATION_PART} are needed"
+            f"{source} has no validation set, and its {len(images)} training images are too few to take one from; "
+            f"at least {VALIDATION_PART} are needed"
         )
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(VALIDATION_SEED)).numpy()
     return {"train": _pick(images, order[:-count]), "validation": _pick(images, order[-count:])}
@@ -127,8 +127,8 @@ def _open_arrays(folder: Path) -> dict[str, ImageSet]:
 
 
 def _read_array(images: NDArray[np.uint8], index: int) -> Tensor:
-    picture = torch.from_numpy(images[index].copy())  # (H, W) or (H, W, 3)
-    return picture[None] if picture.ndim == 2 else picture.permute(2, 0, 1)
+    image = torch.from_numpy(images[index].copy())  # (H, W) or (H, W, 3)
+    return image[None] if image.ndim == 2 else image.permute(2, 0, 1)
 
 
 # --- folders
@@ -137,17 +137,17 @@ def _read_array(images: NDArray[np.uint8], index: int) -> Tensor:
 def _open_folders(folder: Path) -> dict[str, ImageSet]:
     sets = {}
     for split, names in SPLITS.items():
-        found = [folder / name for name in names if (folder / name).is_dir()]
-        if len(found) > 1:
+        homes = [folder / name for name in names if (folder / name).is_dir()]
+        if len(homes) > 1:
             raise ValueError(
-                f"{folder} must have one folder for {split}; got {' and '.join(path.name for path in found)}"
+                f"{folder} must have one folder for {split}; got {' and '.join(path.name for path in homes)}"
             )
-        # Pictures of a test without folders have no known class.
-        if found and (split != "test" or _class_folders(found[0])):
-            sets[split] = _open_classes(found[0])
+        # Test images that are not in class folders have no labels.
+        if homes and (split != "test" or _class_folders(homes[0])):
+            sets[split] = _open_classes(homes[0])
     if "train" not in sets:
         raise FileNotFoundError(
-            f"{folder} holds no pictures: there must be train/CLASS/ with pictures, or images as arrays (x_train.npy)"
+            f"{folder} holds no images: it must have image files in train/CLASS/, or arrays (x_train.npy)"
         )
     return sets
 
@@ -155,14 +155,14 @@ def _open_folders(folder: Path) -> dict[str, ImageSet]:
 def _open_classes(folder: Path) -> ImageSet:
     folders = _class_folders(folder)
     if not folders:
-        raise ValueError(f"{folder} has no folders: there must be one for each class, with its pictures")
-    pictures = [_pictures(path) for path in folders]
-    for path, inside in zip(folders, pictures, strict=True):
+        raise ValueError(f"{folder} has no folders: there must be one folder of images per class")
+    files = [_image_files(path) for path in folders]
+    for path, inside in zip(folders, files, strict=True):
         if not inside:
-            raise ValueError(f"{path} has no pictures ({', '.join(SUFFIXES)}): each class must have some")
-    labels = np.repeat(np.arange(len(folders)), [len(inside) for inside in pictures])
-    # One array: the strings of a list, a million of them, would be copied into each process that loads pictures.
-    paths = np.array([os.fsencode(path) for inside in pictures for path in inside])
+            raise ValueError(f"{path} has no images ({', '.join(SUFFIXES)}): each class must have at least one")
+    labels = np.repeat(np.arange(len(folders)), [len(inside) for inside in files])
+    # One array: a list of a million strings would be copied into each data loader process.
+    paths = np.array([os.fsencode(path) for inside in files for path in inside])
     return ImageSet(tuple(path.name for path in folders), labels, partial(_read_file, paths))
 
 
@@ -170,8 +170,8 @@ def _class_folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 
-def _pictures(folder: Path) -> list[str]:
-    """In a folder or below, in the order of their names."""
+def _image_files(folder: Path) -> list[str]:
+    """The paths of all images in a folder and its sub-folders, sorted."""
     inside = ((parent, name) for parent, _, names in os.walk(folder) for name in names if not name.startswith("."))
     return sorted(os.path.join(parent, name) for parent, name in inside if name.lower().endswith(SUFFIXES))
 
@@ -182,30 +182,30 @@ def _read_file(paths: NDArray[np.bytes_], index: int) -> Tensor:
 
 
 def _decode(file: str | io.BytesIO, where: str) -> Tensor:
-    """The picture in RGB, (3, H, W)."""
+    """The image in RGB, uint8 (3, H, W)."""
     try:
         from PIL import Image
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("pictures need more: pip install 'toeplitz-nn[vision]'") from None
+        raise ModuleNotFoundError("image files need pillow: pip install 'toeplitz-nn[vision]'") from None
     try:
-        with Image.open(file) as picture:
-            pixels = np.array(_to_rgb(picture))  # (H, W, 3)
+        with Image.open(file) as image:
+            pixels = np.array(_to_rgb(image))  # (H, W, 3)
     except FileNotFoundError:
-        raise FileNotFoundError(f"there is no {where} any more") from None
+        raise FileNotFoundError(f"{where} does not exist any more") from None
     except Exception as error:  # a damaged file can raise anything
-        raise ValueError(f"{where} is not a whole picture: {error}") from None
+        raise ValueError(f"{where} is not a valid image: {error}") from None
     return torch.from_numpy(pixels).permute(2, 0, 1)  # channels last in memory, where torch resizes them fastest
 
 
-def _to_rgb(picture: Any) -> Any:
-    """A picture of Pillow without transparency: the colours that are there, hidden or not."""
+def _to_rgb(image: Any) -> Any:
+    """A Pillow image in RGB. Transparency is dropped: transparent pixels show the colour stored for them."""
     from PIL import Image
 
-    if picture.mode.startswith("I;16"):  # of which Pillow would keep what is below 256
-        return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8)).convert("RGB")
-    if picture.mode == "P":  # Pillow warns of transparent colours of a palette unless they are met on the way
-        picture = picture.convert("RGBA")
-    return picture.convert("RGB")
+    if image.mode.startswith("I;16"):  # Pillow would clip 16-bit values at 255 instead of scaling them
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode == "P":  # Pillow warns about palettes with transparency unless converted to RGBA first
+        image = image.convert("RGBA")
+    return image.convert("RGB")
 
 
 # --- Hugging Face data sets
@@ -215,14 +215,14 @@ def _open_tables(name: str) -> dict[str, ImageSet]:
     tables = _load_tables(name)
     sets = {}
     for split, names in SPLITS.items():
-        for found in names:
-            if found in tables:
-                images = _open_table(tables[found], f"{found} of hf:{name}")
-                if images.labels.min() >= 0:
-                    sets[split] = images
-                elif split != "test":  # where -1 says that it is not told
-                    raise ValueError(f"{found} of hf:{name}: labels must be 0 or more; got {images.labels.min()}")
-                break
+        stored = next((stored for stored in names if stored in tables), None)
+        if stored is None:
+            continue
+        images = _open_table(tables[stored], f"{stored} of hf:{name}")
+        if images.labels.min() >= 0:
+            sets[split] = images
+        elif split != "test":  # the hub writes -1 for the hidden labels of a test set
+            raise ValueError(f"{stored} of hf:{name}: labels must be 0 or more; got {images.labels.min()}")
     return sets
 
 
@@ -231,12 +231,12 @@ def _load_tables(name: str) -> Mapping[str, Any]:
     try:
         import datasets
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("Hugging Face data sets need more: pip install 'toeplitz-nn[datasets]'") from None
+        raise ModuleNotFoundError("Hugging Face data sets need datasets: pip install 'toeplitz-nn[datasets]'") from None
     try:
         if (Path(path) / "dataset_dict.json").is_file():
             return datasets.load_from_disk(path)
         return datasets.load_dataset(path, config or None)
-    except Exception as error:  # of the network, of the hub, of the files, of the configuration
+    except Exception as error:  # from the network, the hub, the files or the configuration
         reason = str(error).strip().split("\n")[0]
         raise ValueError(f"cannot load the Hugging Face data set {name}: {reason}") from error
 
@@ -248,14 +248,14 @@ def _open_table(table: Any, where: str) -> ImageSet:
     label = _find_column(table, "label", datasets.ClassLabel, where)
     labels = np.array(table[label][:])
     if not np.issubdtype(labels.dtype, np.integer):
-        raise ValueError(f"{where}: column {label!r} must hold numbers of classes; got {labels.flat[0]!r}")
+        raise ValueError(f"{where}: column {label!r} must hold integers, one class per image; got {labels.flat[0]!r}")
     names = getattr(table.features[label], "names", None) or list(map(str, range(labels.max() + 1)))
     stored = table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
     return ImageSet(tuple(names), labels, partial(_read_row, stored, column, where))
 
 
 def _find_column(table: Any, name: str, kind: type, where: str) -> str:
-    """The column of that name, or the first of that kind."""
+    """The column called `name`, or else the first of type `kind`."""
     columns = [column for column, feature in table.features.items() if isinstance(feature, kind)]
     if name in columns or (name == "label" and name in table.column_names):
         return name
@@ -267,5 +267,5 @@ def _find_column(table: Any, name: str, kind: type, where: str) -> str:
 def _read_row(table: Any, column: str, where: str, index: int) -> Tensor:
     stored = table[index][column]
     if stored is None:
-        raise ValueError(f"picture {index} of {where} is missing")
-    return _decode(io.BytesIO(stored["bytes"]) if stored["bytes"] else stored["path"], f"picture {index} of {where}")
+        raise ValueError(f"image {index} of {where} is missing")
+    return _decode(io.BytesIO(stored["bytes"]) if stored["bytes"] else stored["path"], f"image {index} of {where}")

@@ -1,4 +1,4 @@
-"""Tokenizers: one token a byte, which needs no files; GPT-2's; one learned from a text; and the ids of a text file."""
+"""Tokenizers: one token per byte, GPT-2's BPE, a BPE trained on a text, and saved ones."""
 
 import json
 from collections.abc import Iterable
@@ -22,14 +22,14 @@ FILES = (
     "chat_template*",
 )
 GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
-UNUSED = 3  # entries that fairseq's dictionary of GPT-2 has besides, so that models of 50,264 tokens fit
+UNUSED = 3  # extra entries, as in fairseq's dictionary for GPT-2, so that models with 50,264 tokens fit
 
 
 def byte_tokenizer(mask: bool = False) -> "PreTrainedTokenizerFast":
-    """One token a byte of the UTF-8 text: byte b is id 4 + b, after `<s>`, `<pad>`, `</s>` and `<unk>`.
+    """One token per byte of the UTF-8 text: byte b has id 4 + b, after `<s>`, `<pad>`, `</s>` and `<unk>`.
 
-    Any text comes back as it was, the names of special tokens in it included, and no special token is added. With
-    `mask`, `<mask>` is id 260, and the names of special tokens in a text stand for these tokens.
+    Decoding gives back any text exactly, and no special token is added; the name of a special token in a text is
+    treated as text. With `mask`, `<mask>` has id 260, and the name of a special token stands for that token.
 
     >>> from tnn.data import byte_tokenizer
     >>> tokenizer = byte_tokenizer()
@@ -45,7 +45,7 @@ def gpt2_tokenizer(folder: str | Path, mask: bool = False) -> "PreTrainedTokeniz
     """GPT-2's byte-level BPE from its two files, encoder.json and vocab.bpe or vocab.json and merges.txt.
 
     GPT-2's id i becomes 4 + i, after `<s>`, `<pad>`, `</s>` and `<unk>`; three unused entries follow, as in fairseq's
-    dictionary: 50,264 in all. With `mask`, `<mask>` is id 50,264.
+    dictionary: 50,264 in all. With `mask`, `<mask>` has id 50,264.
 
     >>> from tnn.data.tokenizers import gpt2_tokenizer
     >>> gpt2_tokenizer("gpt2")("Hello world")["input_ids"]  # doctest: +SKIP
@@ -56,7 +56,7 @@ def gpt2_tokenizer(folder: str | Path, mask: bool = False) -> "PreTrainedTokeniz
     unused = [f"<unused{i}>" for i in range(UNUSED)]
     try:
         return _byte_level([*SPECIAL.values(), *ids, *unused], _read_merges(merges), mask)
-    except Exception as error:  # the backend raises no narrower one
+    except Exception as error:  # the backend raises plain Exception
         raise ValueError(f"{merges} does not fit {vocabulary}: {error}") from None
 
 
@@ -73,11 +73,11 @@ def _read_vocabulary(path: Path) -> list[str]:
         ids: dict[str, int] = json.loads(path.read_text(encoding="utf-8"))
         tokens = [token for token, _ in sorted(ids.items(), key=lambda entry: entry[1])]
     except (ValueError, AttributeError, TypeError):
-        raise ValueError(f"{path} must hold a JSON object of tokens and their ids") from None
+        raise ValueError(f"{path} must hold a JSON object that maps tokens to ids") from None
     if sorted(ids.values()) != list(range(len(ids))):
         raise ValueError(f"{path} must number its {len(ids)} tokens from 0 to {len(ids) - 1}")
     if missing := set(_byte_characters()).difference(ids):
-        raise ValueError(f"{path} is no byte-level vocabulary: it lacks {len(missing)} of the 256 bytes")
+        raise ValueError(f"{path} is not a byte-level vocabulary: it lacks {len(missing)} of the 256 bytes")
     return tokens
 
 
@@ -88,9 +88,9 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
 
 
 def train_bpe(texts: Iterable[str], vocab_size: int, mask: bool = False) -> "PreTrainedTokenizerFast":
-    """Byte-level BPE learned from texts, as GPT-2's was: `vocab_size` entries, fewer if the texts have no more pairs.
+    """Byte-level BPE, like GPT-2's, trained on texts: `vocab_size` entries, or fewer if the texts run out of pairs.
 
-    The texts are lines, whose ends are left out, as they are when a corpus is tokenised. `<mask>` comes on top.
+    The texts are lines; line ends are removed, as when a corpus is tokenised. `<mask>` comes after all entries.
 
     >>> from tnn.data import train_bpe
     >>> tokenizer = train_bpe(["the cat", "the hat"], vocab_size=264)
@@ -140,17 +140,18 @@ def _wrap(backend: "Tokenizer", mask: bool) -> "PreTrainedTokenizerFast":
 
 
 def _byte_characters() -> list[str]:
-    """The character that stands for each byte in byte-level vocabularies: itself if it can be seen."""
+    """The character that stands for each byte in byte-level vocabularies: the byte itself if it is printable."""
     visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = [b for b in range(256) if b not in visible]
     return [chr(b) if b in visible else chr(256 + hidden.index(b)) for b in range(256)]
 
 
 def make_tokenizer(spec: str | Path, mask: bool = False) -> "PreTrainedTokenizerFast":
-    """The tokenizer that a recipe names: "bytes", a folder with GPT-2's files, or a saved one.
+    """The tokenizer that a recipe names: "bytes", a folder with GPT-2's files, or a saved tokenizer.
 
-    A saved one is the folder that `save_pretrained` wrote, or a tokenizer.json, whose special tokens have our names.
-    With `mask` it has a mask token; a saved one must have it already.
+    A saved tokenizer is a folder written by `save_pretrained`, or a tokenizer.json with the special tokens of this
+    package (`<s>`, `<pad>`, `</s>`, `<unk>`, `<mask>`). With `mask` the tokenizer has a mask token; a saved one must
+    have it already.
 
     >>> from tnn.data import make_tokenizer
     >>> len(make_tokenizer("bytes", mask=True))
@@ -173,33 +174,33 @@ def _saved_tokenizer(path: Path, mask: bool) -> "PreTrainedTokenizerFast":
     try:
         if (folder / "tokenizer_config.json").exists():
             tokenizer = AutoTokenizer.from_pretrained(folder)
-        else:  # nothing tells which tokens are special, but our names for them
+        else:  # a bare tokenizer.json does not say which tokens are special: go by name
             tokenizer = PreTrainedTokenizerFast(
                 tokenizer_file=str(folder / "tokenizer.json" if path.is_dir() else path)
             )
             names = SPECIAL | {"mask_token": "<mask>"}
             tokenizer.add_special_tokens({role: t for role, t in names.items() if t in tokenizer.get_vocab()})
         _complete(tokenizer, path)
-    except Exception as error:  # the backend raises no narrower one
-        raise ValueError(f"{path} holds no tokenizer: {error}") from None
+    except Exception as error:  # the backend raises plain Exception
+        raise ValueError(f"{path} does not hold a tokenizer: {error}") from None
     if mask and tokenizer.mask_token is None:
-        raise ValueError(f"the tokenizer {path} has no mask token, which masked language models need")
+        raise ValueError(f"the tokenizer {path} has no mask token; masked language models need one")
     return tokenizer
 
 
 def _complete(tokenizer: Any, path: Path) -> None:
-    """GPT-2's own has one special token: it ends a text, begins one, and pads, where labels and masks leave it out."""
+    """Fill in missing special tokens. GPT-2 has a single one, which then also starts texts and pads them."""
     if tokenizer.eos_token is None and GPT2_END in tokenizer.get_vocab():
         tokenizer.eos_token = GPT2_END
     if tokenizer.eos_token is None:
-        raise ValueError(f"the tokenizer {path} has no token that ends a text, as {SPECIAL['eos_token']} or {GPT2_END}")
+        raise ValueError(f"the tokenizer {path} has no end-of-text token, such as {SPECIAL['eos_token']} or {GPT2_END}")
     for role in ("bos_token", "pad_token"):
         if getattr(tokenizer, role) is None:
             setattr(tokenizer, role, tokenizer.eos_token)
 
 
 def highest_id(tokenizer: Any) -> int:
-    """Of all its tokens; a vocabulary may have gaps.
+    """The highest token id, which may exceed the number of tokens: a vocabulary can have gaps.
 
     >>> from tnn.data.tokenizers import byte_tokenizer, highest_id
     >>> highest_id(byte_tokenizer())
@@ -209,7 +210,7 @@ def highest_id(tokenizer: Any) -> int:
 
 
 def load_tokenizer(folder: Path, vocab_size: int) -> "PreTrainedTokenizerBase":
-    """The tokenizer of a model's folder; without any files there, that of bytes if the vocabulary has its size.
+    """The tokenizer in a model's folder; without tokenizer files, the byte tokenizer if the vocabulary size fits.
 
     >>> from pathlib import Path
     >>> from tnn.data.tokenizers import load_tokenizer
@@ -222,14 +223,14 @@ def load_tokenizer(folder: Path, vocab_size: int) -> "PreTrainedTokenizerBase":
         return AutoTokenizer.from_pretrained(folder)
     if vocab_size != BYTE_VOCABULARY:
         raise ValueError(
-            f"{folder} has no tokenizer files, and a vocabulary of {vocab_size}; "
-            f"only with {BYTE_VOCABULARY} tokens are they taken for bytes"
+            f"{folder} has no tokenizer files; the byte tokenizer is used only with a vocabulary of "
+            f"{BYTE_VOCABULARY}, and this model has {vocab_size}"
         )
     return byte_tokenizer()
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """What a tokenizer's save_pretrained has written into a folder.
+    """The files in a folder that belong to a saved tokenizer.
 
     >>> from pathlib import Path
     >>> from tnn.data.tokenizers import tokenizer_files
@@ -240,7 +241,7 @@ def tokenizer_files(folder: Path) -> list[Path]:
 
 
 def is_byte_tokenizer(tokenizer: Any) -> bool:
-    """Whether it is `byte_tokenizer()`, maybe saved and loaded.
+    """Whether this is `byte_tokenizer()`, possibly saved and loaded.
 
     >>> from tnn.data.tokenizers import byte_tokenizer, is_byte_tokenizer
     >>> is_byte_tokenizer(byte_tokenizer())

@@ -1,4 +1,4 @@
-"""Texts as ids on disk: tokenised once, memory-mapped ever after."""
+"""Token ids of a text on disk: tokenised once, then memory-mapped."""
 
 import errno
 import hashlib
@@ -12,22 +12,22 @@ from typing import Any
 
 import numpy as np
 
+from tnn._files import atomic_path, write_text
 from tnn.data.corpus import Corpus
 from tnn.data.tokenizers import SPECIAL, highest_id, is_byte_tokenizer, make_tokenizer, train_bpe
-from tnn.models.saving import save_atomically
 
-VERSION = 1  # of what is written, and of how a text is cut in shards
-SHARD = 2**24  # characters after which the work so far is safe
-BATCH = 2**20  # characters in the hands of the tokenizer at a time
-Encode = Callable[[list[str]], tuple[np.ndarray, np.ndarray]]  # lines -> ids of all, number of ids of each
+VERSION = 1  # of the files, and of the division of a text into shards
+SHARD = 2**24  # characters; the progress is saved after each shard
+BATCH = 2**20  # characters per call of the tokenizer
+Encode = Callable[[list[str]], tuple[np.ndarray, np.ndarray]]  # lines -> ids of all lines, number of ids per line
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """A text as ids; `ids[:line_ends[k]]` are its lines 0 to k.
+    """The token ids of a text; `ids[:line_ends[k]]` are its lines 0 to k.
 
-    `words` counts what stands between white space, and one for each line end, as WikiText's tables do; `bytes` those of
-    the text in UTF-8, line ends included.
+    `words` counts words separated by white space plus one per line end, as the tables of WikiText do. `bytes` is the
+    size of the text in UTF-8, line ends included.
     """
 
     ids: np.ndarray  # (n,) uint16 or uint32
@@ -37,14 +37,14 @@ class Tokens:
     vocab_size: int
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """To another process goes the name of a mapped file, not its contents."""
+        """Another process gets the path of a mapped file, not its contents."""
         if isinstance(self.ids, np.memmap):
             return open_tokens, (Path(str(self.ids.filename)).parent,)
         return Tokens, (self.ids, self.line_ends, self.words, self.bytes, self.vocab_size)
 
 
 def open_tokens(folder: Path) -> Tokens:
-    """What `tokenize` has written into a folder of its cache."""
+    """The tokens in a folder that `tokenize` has written into its cache."""
     done = _Progress(**json.loads((folder / "progress.json").read_text()))
     ids = np.memmap(folder / "ids.bin", _dtype(done.vocab_size), "r", shape=(done.ids,))
     line_ends = np.memmap(folder / "line_ends.bin", np.int64, "r", shape=(done.lines,))
@@ -52,7 +52,7 @@ def open_tokens(folder: Path) -> Tokens:
 
 
 def cache_folder(given: str | Path | None = None) -> Path:
-    """Where tokens are kept: `given`, or the environment variable TNN_CACHE, or ~/.cache/toeplitz-nn.
+    """The folder for tokens: `given`, or the environment variable TNN_CACHE, or ~/.cache/toeplitz-nn.
 
     >>> from tnn.data.tokens import cache_folder
     >>> cache_folder("somewhere").name
@@ -62,12 +62,13 @@ def cache_folder(given: str | Path | None = None) -> Path:
 
 
 def tokenize(corpus: Corpus, split: str, tokenizer: Any, cache: str | Path, *, progress: bool = True) -> Tokens:
-    """The ids of a split, from the folder `cache` if this text was tokenised by this tokenizer before.
+    """The token ids of a split, from the folder `cache` if this tokenizer has tokenised this text before.
 
-    With tokens that are bytes, the text as it is. With others the lines without their ends, each followed by `</s>`;
-    empty lines are kept, the spaces around WikiText's lines are not. The names of special tokens in a text are text.
+    The byte tokenizer encodes the text as it is. Other tokenizers encode each line without its line end, followed by
+    `</s>`; empty lines are kept, the spaces around the lines of WikiText are removed. The name of a special token in a
+    text is treated as text.
 
-    If it is interrupted, the next call goes on where this one was. Processes that want the same wait for the first.
+    If it is interrupted, the next call continues. Other processes that need the same tokens wait for the first one.
 
     >>> import tempfile
     >>> from tnn.data import byte_tokenizer, open_corpus, tokenize
@@ -91,7 +92,7 @@ def tokenize(corpus: Corpus, split: str, tokenizer: Any, cache: str | Path, *, p
 
 
 def tokenizer_for(spec: str, corpus: Corpus, *, mask: bool, cache: Path) -> Any:
-    """`make_tokenizer`, and "bpe:SIZE": one that is trained on the corpus, once, and kept in the cache.
+    """Like `make_tokenizer`; in addition "bpe:SIZE" trains a tokenizer on the corpus, once, and keeps it in the cache.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -106,20 +107,22 @@ def tokenizer_for(spec: str, corpus: Corpus, *, mask: bool, cache: Path) -> Any:
 
     size = spec.removeprefix("bpe:")
     if not size.isdecimal():
-        raise ValueError(f"a tokenizer to be trained is bpe:SIZE with a number, as bpe:8000; got {spec!r}")
+        raise ValueError(f"the tokenizer must be bpe:SIZE, such as bpe:8000; got {spec!r}")
     key = hashlib.sha256(f"{corpus.fingerprint('train')} {size} {mask}".encode()).hexdigest()[:24]
     folder = cache / f"tokenizer-{key}"
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"), _full_disk(cache):
             if not folder.exists():
-                save_atomically(train_bpe(corpus.lines("train"), int(size), mask=mask), folder)
+                tokenizer = train_bpe(corpus.lines("train"), int(size), mask=mask)
+                with atomic_path(folder) as temporary:
+                    tokenizer.save_pretrained(temporary)
     return make_tokenizer(folder, mask=mask)
 
 
 @dataclass
 class _Progress:
-    """How far a text is tokenised; what the files hold beyond it is void."""
+    """How much of a text is tokenised; anything in the files beyond that is ignored."""
 
     vocab_size: int
     shards: int = 0
@@ -130,7 +133,7 @@ class _Progress:
 
 
 def _write(folder: Path, lines: Iterable[str], encode: Encode, vocab_size: int) -> None:
-    """Tokenises into FOLDER.part, which becomes FOLDER when all is done."""
+    """Tokenise into FOLDER.part, which is renamed to FOLDER at the end."""
     part = Path(f"{folder}.part")
     part.mkdir(exist_ok=True)
     state = part / "progress.json"
@@ -149,7 +152,7 @@ def _write(folder: Path, lines: Iterable[str], encode: Encode, vocab_size: int) 
             for file in (ids_file, ends_file):
                 file.flush()
                 os.fsync(file.fileno())
-            _replace(state, json.dumps(asdict(done)))
+            write_text(state, json.dumps(asdict(done)))
     part.rename(folder)
 
 
@@ -165,22 +168,16 @@ def _advance(done: _Progress, lines: list[str], ids: int) -> _Progress:
     )
 
 
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
-
-
 def _dtype(vocab_size: int) -> np.dtype[Any]:
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
 
 
 def _plain_backend(tokenizer: Any) -> Any:
-    """A copy of the tokenizer's engine that takes the names of special tokens for text."""
+    """A copy of the tokenizer's backend that treats the names of special tokens as text."""
     from tokenizers import Tokenizer
 
     if tokenizer.eos_token_id is None:
-        raise ValueError("a text needs a tokenizer with an end-of-text token, such as </s>")
+        raise ValueError("the tokenizer must have an end-of-text token, such as </s>")
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_padding()
     backend.no_truncation()
@@ -211,7 +208,7 @@ def _without_end(line: str) -> str:
 
 
 def _batches(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Lists of lines, each of `size` characters or the few more that end a line."""
+    """Lists of lines, each with at least `size` characters except the last."""
     batch, held = [], 0
     for line in lines:
         batch.append(line)
@@ -224,12 +221,12 @@ def _batches(lines: Iterable[str], size: int) -> Iterator[list[str]]:
 
 
 def _read(corpus: Corpus, split: str, progress: bool) -> Iterator[str]:
-    """The lines, of which there is at least one."""
+    """The lines of a split; an error if there are none."""
     from tqdm import tqdm
 
     line = None
-    quiet = None if progress else True  # None: where there is no terminal
-    for line in tqdm(corpus.lines(split), f"tokenizing {split}", unit=" lines", disable=quiet):
+    disable = None if progress else True  # None: tqdm shows the bar in a terminal only
+    for line in tqdm(corpus.lines(split), f"tokenizing {split}", unit=" lines", disable=disable):
         yield line
     if line is None:
         raise ValueError(f"the {split} split of {corpus.name} is empty")
@@ -242,4 +239,4 @@ def _full_disk(cache: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        raise OSError(errno.ENOSPC, f"no space left for tokens in {cache}; what is done is kept there") from None
+        raise OSError(errno.ENOSPC, f"no space left for tokens in {cache}; finished parts are kept") from None

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tnn._lazy import lazy_attributes
+from tnn._lazy import lazy_attributes, public_names
 from tnn.layers.gated import GatedLinearUnit, GatedToeplitzUnit
 from tnn.layers.norm import SimpleRMSNorm
 from tnn.layers.operator import ToeplitzOperator
@@ -27,3 +27,4 @@ __all__ = [
 
 # The block can hold any mixer, so it is written with them; its public name is here.
 __getattr__ = lazy_attributes(__name__, {"TNNBlock": "tnn.mixers.block"})
+__dir__ = public_names(__name__)

@@ -2,6 +2,7 @@
 
 from importlib import import_module
 
+from tnn._lazy import public_names
 from tnn.layers.mixer import Mixer
 from tnn.mixers.registry import MixerEntry, find_mixer, list_mixers, load_mixer, register_mixer, unregister_mixer
 
@@ -14,3 +15,5 @@ _MODULES = (  # each registers its mixers; tables and lists keep this order
 )
 for _module in _MODULES:
     import_module(f"tnn.mixers.{_module}")
+
+__dir__ = public_names(__name__)

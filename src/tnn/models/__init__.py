@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from tnn._lazy import lazy_attributes
+from tnn._lazy import lazy_attributes, public_names
 
 if TYPE_CHECKING:
     from tnn.models.backbone import TNNModel, TNNPreTrainedModel
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 # Lazy, for a configuration must load without the models: transformers asks for it while it is itself being imported.
-HOMES = {
+_HOMES = {
     "DecodingStep": "tnn.models.export",
     "TNNConfig": "tnn.models.configuration",
     "TNNForCausalLM": "tnn.models.heads",
@@ -64,4 +64,5 @@ HOMES = {
     "load_preset": "tnn.models.presets",
     "stream_loss": "tnn.models.chunks",
 }
-__getattr__ = lazy_attributes(__name__, HOMES)
+__getattr__ = lazy_attributes(__name__, _HOMES)
+__dir__ = public_names(__name__)

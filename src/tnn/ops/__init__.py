@@ -1,5 +1,6 @@
 """y = T x along a sequence, for one Toeplitz matrix T per channel."""
 
+from tnn._lazy import public_names
 from tnn.ops.bandwidth import Bandwidth, effective_bandwidth
 from tnn.ops.builders import from_conv1d, from_state_space
 from tnn.ops.dense import toeplitz_matrix
@@ -15,3 +16,5 @@ __all__ = [
     "toeplitz_matmul",
     "toeplitz_matrix",
 ]
+
+__dir__ = public_names(__name__)

@@ -28,11 +28,11 @@ def from_conv1d(weight: Tensor, *, causal: bool = False) -> Tensor:
             "weight must have the shape (channels, 1, kernel_size) of a depthwise convolution (groups=channels); "
             f"got {tuple(weight.shape)}"
         )
-    lags = weight.squeeze(1).flip(-1).T  # (k, d) in ascending lag: conv1d holds the furthest past first
+    lags = weight.squeeze(1).flip(-1).T  # (k, d) by ascending lag: in conv1d the largest lag comes first
     if causal:
         return lags
     size = lags.shape[0]
-    past = (size - 1) // 2  # padding="same" puts the odd zero on the right, so an even kernel looks one further ahead
+    past = (size - 1) // 2  # padding="same" adds one more zero on the right for even kernels: one more future lag
     future = size - 1 - past
     return F.pad(lags, (0, 0, 0, future - past))
 
@@ -40,8 +40,8 @@ def from_conv1d(weight: Tensor, *, causal: bool = False) -> Tensor:
 def from_state_space(A: Tensor, B: Tensor, C: Tensor, length: int) -> Tensor:
     """Causal coefficients k_i = C A^i B, i < length, of u_i = A u_{i-1} + B x_i, y_i = C u_i; shape (length, d).
 
-    A (d, h, h), B (d, h, 1), C (d, 1, h): one system per channel. Without the leading axis: one channel. Computed, and
-    returned, in float32 at least.
+    A (d, h, h), B (d, h, 1), C (d, 1, h): one system per channel; without the leading axis, a single channel. The
+    result is computed and returned in float32, or in float64 if an input is.
 
     >>> import torch
     >>> from tnn.ops import from_state_space

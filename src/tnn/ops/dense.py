@@ -1,4 +1,4 @@
-"""The Toeplitz matrix itself: the oracle that every other backend is compared with, and what is plotted."""
+"""The Toeplitz matrix itself: the reference that every other backend is tested against; also used for plots."""
 
 import torch
 from torch import Tensor

@@ -10,7 +10,7 @@ from tnn.ops.lags import fit
 
 @lru_cache(maxsize=1024)
 def fast_length(minimum: int) -> int:
-    """The smallest even length of at least `minimum` whose prime factors are 2, 3 and 5: FFTs are quick there.
+    """The smallest even length of at least `minimum` with no prime factors but 2, 3 and 5, where FFTs are fast.
 
     >>> fast_length(2 * 4099)
     8640
@@ -53,7 +53,7 @@ def convolve(x: Tensor, kernel: Tensor, future: int) -> Tensor:
 def correlate(x: Tensor, g: Tensor, lags: int, future: int) -> Tensor:
     n, d = x.shape[-2:]
     size = fast_length(2 * n)
-    # conj() would only set a flag, which is overlooked where an operator runs below torch's dispatcher.
+    # conj() only sets a flag, which is ignored when an operator runs below torch's dispatcher.
     spectrum = torch.fft.rfft(x.mT, size).conj_physical() * torch.fft.rfft(g.mT, size)
     by_lag = torch.fft.irfft(spectrum.reshape(-1, d, size // 2 + 1).sum(0), size)  # (d, size): lag l at l mod size
     return torch.cat([by_lag[:, size - future :], by_lag[:, : lags - future]], dim=1).T

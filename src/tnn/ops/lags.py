@@ -1,9 +1,9 @@
 """The convention for coefficients.
 
-Callers pass causal coefficients (w, d) with lags 0 .. w-1, or others (2w-1, d) with lags -(w-1) .. w-1. Inside, a
-kernel is (lags, d) together with its `future`, the number of negative lags: kernel[m] belongs to lag m - future.
-A positive lag i - j looks into the past: output i takes t_{i-j} times input j. The transposed matrix has the flipped
-kernel, with past and future exchanged.
+Callers pass causal coefficients (w, d) with lags 0 .. w-1, or bidirectional ones (2w-1, d) with lags -(w-1) .. w-1.
+Internally, a kernel is (lags, d) together with `future`, the number of negative lags: kernel[m] belongs to lag
+m - future. A positive lag i - j looks into the past: output i takes t_{i-j} times input j. The transposed matrix has
+the flipped kernel, with past and future exchanged.
 """
 
 import torch.nn.functional as F
@@ -22,7 +22,7 @@ def check_coefficients(coefficients: Tensor, causal: bool) -> None:
         raise ValueError(f"coefficients must hold at least lag 0; got shape {tuple(coefficients.shape)}")
     if not causal and count % 2 == 0:
         raise ValueError(
-            f"coefficients of a bidirectional operator come in an odd number, lags -(w-1) .. w-1; got {count} "
+            f"bidirectional coefficients must have an odd number of rows, lags -(w-1) .. w-1; got {count} "
             "(pass causal=True for lags 0 .. w-1)"
         )
 
@@ -32,6 +32,6 @@ def future_of(coefficients: Tensor, causal: bool) -> int:
 
 
 def fit(kernel: Tensor, future: int, to_past: int, to_future: int) -> Tensor:
-    """The kernel with lags -to_future .. to_past exactly: missing ones are zero, surplus ones dropped."""
+    """The kernel with exactly the lags -to_future .. to_past: missing lags are zero, others are dropped."""
     past = kernel.shape[0] - 1 - future
     return F.pad(kernel, (0, 0, to_future - future, to_past - past))  # a negative pad crops

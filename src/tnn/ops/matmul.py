@@ -1,4 +1,4 @@
-"""The one public product."""
+"""The public Toeplitz product."""
 
 from torch import Tensor
 
@@ -18,8 +18,8 @@ def toeplitz_matmul(x: Tensor, coefficients: Tensor, *, causal: bool = False, ba
     float64; the result has the dtype of `x`.
 
     `backend`: "dense" (the matrix itself, O(n^2)), "fft" (O(n log n)), "banded" (overlap-save, linear in n), "native"
-    (overlap-save in C++, float32 on CPU; what it does not serve is left to the others), or "auto", which takes what was
-    measured to be fastest. `tnn.ops.backends()` tells which are available here.
+    (overlap-save in C++ for float32 on CPU; other inputs use a torch backend), or "auto", the one that was measured to
+    be fastest. `tnn.ops.backends()` shows which are available.
 
     >>> import torch
     >>> from tnn.ops import toeplitz_matmul

@@ -1,4 +1,4 @@
-"""The native kernel (csrc/): loaded through ctypes on first use, if it was built. float32 on CPU."""
+"""The native kernel (csrc/) for float32 on CPU: loaded through ctypes on first use, if it was built."""
 
 import ctypes
 import logging
@@ -29,7 +29,7 @@ class _Sequence(ctypes.Structure):
 
 @cache
 def load() -> tuple[ctypes.CDLL | None, str]:
-    """The library, or None, and in words which instruction set it uses or why it is missing. Logged once."""
+    """The library or None, and a text: the instruction set in use, or why the library is missing. Logged once."""
     library, status = _find()
     message = "native Toeplitz kernel: %s"
     if library is None and not _disabled():
@@ -48,7 +48,7 @@ def _find() -> tuple[ctypes.CDLL | None, str]:
         return None, "switched off by TNN_DISABLE_NATIVE"
     import tnn.ops
 
-    # An editable install keeps what was built beside the package's other half, hence the search along its path.
+    # An editable install keeps the built library outside the source folder, hence the search along __path__.
     override = os.environ.get("TNN_NATIVE_LIBRARY")
     folders = [Path(folder) for folder in tnn.ops.__path__]
     paths = [Path(override)] if override else [path for folder in folders for path in folder.glob("libtoeplitz.*")]
@@ -98,6 +98,6 @@ def _call(function: str, problem: _Problem, *arguments: object) -> None:
     if library is None:
         raise RuntimeError(f"native Toeplitz kernel: {status}")
     forked = os.getpid() != IMPORTED_BY
-    # ctypes lets other Python threads run meanwhile. Too many lags, the other possible failure, are not served.
+    # ctypes releases the GIL. The only failure is memory: `serves` has excluded too many lags.
     if getattr(library, function)(ctypes.byref(problem), *arguments, torch.get_num_threads(), forked):
         raise MemoryError("not enough memory for the work space of a Toeplitz product")

@@ -3,9 +3,9 @@
     y = convolve(x, k):       y_i = sum_m k_m x_{i - (m - future)}
     c = correlate(x, g):      c_m = sum over rows and i of g_i x_{i - (m - future)}, the gradient of k
 
-Each is linear in both arguments, and the derivatives of either are values of the other or of itself, so derivatives
-of any order come from the two formulas below. To torch.compile and torch.export they are opaque: one graph serves every
-length, and the choice of FFT length and backend is made when it runs.
+Each is linear in both arguments, and its derivatives are again values of these two operators, so derivatives of any
+order come from the two formulas below. They are opaque to torch.compile and torch.export: one graph works for every
+length, and the FFT length and the backend are chosen when it runs.
 """
 
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def correlate(x: Tensor, g: Tensor, lags: int, future: int, backend: str) -> Ten
 
 
 def _reach(n: int, lags: int, future: int) -> tuple[int, int]:
-    """How far into the past and future pairs among n positions are apart, as far as the lags go."""
+    """The largest past and future lags that occur among n positions and that the kernel has."""
     return min(lags - 1 - future, n - 1), min(future, n - 1)
 
 
@@ -90,7 +90,7 @@ def _fastest_gradient(x: Tensor, lags: int) -> Any:
 
 
 def backends() -> dict[str, str]:
-    """Every backend of `toeplitz_matmul`, and whether it is available here or why not.
+    """Every backend of `toeplitz_matmul`, and whether it is available or why not.
 
     >>> from tnn.ops import backends
     >>> backends()["fft"]
@@ -146,7 +146,7 @@ convolve.register_autograd(_convolve_gradient, setup_context=_save_convolve)
 correlate.register_autograd(_correlate_gradient, setup_context=_save_correlate)
 
 
-# What vmap maps over becomes more channels, which the operators keep apart; or more rows, where all share a kernel.
+# The axis of vmap becomes more channels, which the operators keep apart; or more rows, if all share one kernel.
 
 
 @convolve.register_vmap
@@ -171,6 +171,6 @@ def _(
 
 
 def _as_channels(t: Tensor, mapped: int | None, size: int) -> Tensor:
-    """(..., n, d) and an axis that is mapped over -> (..., n, size * d); repeated if there is no such axis."""
+    """(..., n, d) with a mapped axis -> (..., n, size * d); without a mapped axis the values are repeated."""
     t = t.unsqueeze(-2).expand(*t.shape[:-1], size, -1) if mapped is None else t.movedim(mapped, -2)
     return t.flatten(-2)

@@ -1,7 +1,7 @@
-"""A product of many rows and channels as a sequence of small ones, whose intermediates stay in cache.
+"""Splitting a product of many rows and channels into small ones, whose intermediates stay in cache.
 
-On two cores this halves the time of long products and keeps it linear: intermediates of tens of megabytes would be
-mapped and cleared by the operating system at every call.
+On two cores this halves the time of long products and keeps it linear: the operating system would map and clear
+intermediates of tens of megabytes at every call.
 """
 
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from torch import Tensor
 
 TILE = 2**18  # entries of x: 1 MB of float32
-CACHE_LINE = 16  # channels: a tile reads whole lines of a tensor whose channels are contiguous
+CACHE_LINE = 16  # channels: a tile reads complete cache lines of a tensor with contiguous channels
 
 
 def tiles(x: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Slices of rows and of channels that cover x (rows, n, d); a single pair away from the CPU."""
+    """Slices of rows and of channels that cover x (rows, n, d); a single pair on other devices than the CPU."""
     rows, n, d = x.shape
     row_step, channel_step = rows, d
     if x.device.type == "cpu":

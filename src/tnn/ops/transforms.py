@@ -1,7 +1,7 @@
-"""The two operators of product.py for forward mode and the transforms of torch.func.
+"""The two operators of product.py for forward-mode derivatives and the transforms of torch.func.
 
-Those take derivatives from a torch.autograd.Function only. Each operator is linear in both arguments, so its forward
-derivative is a sum of two products.
+These work only with a torch.autograd.Function. Each operator is linear in both arguments, so its forward derivative is
+a sum of two products.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from tnn.ops import fft, product
 
 
 def active(*tensors: Tensor) -> bool:
-    """Whether one of the tensors may be what a transform made of it, or carries a forward derivative."""
+    """Whether a transform of torch.func is active, or a tensor carries a forward derivative."""
     if torch.compiler.is_compiling():
         return False
     if torch._C._are_functorch_transforms_active():
@@ -35,7 +35,7 @@ def correlate(x: Tensor, g: Tensor, lags: int, future: int, backend: str) -> Ten
 
 
 def _forward_over_forward() -> bool:
-    """Where torch loses the second derivative of a Function without a word, but none of its own operations."""
+    """Here torch silently loses the second derivative of a Function, but not that of its built-in operations."""
     return eager_transforms.JVP_NESTING > 1
 
 
@@ -103,9 +103,9 @@ class Correlate(torch.autograd.Function):
 
 
 def _sum(a: Tensor | None, b: Tensor | None) -> Tensor:
-    """Of what there is; a forward derivative is asked for if at least one argument has one."""
+    """The sum of those that are not None: at least one argument has a forward derivative."""
     if a is None or b is None:
-        there = b if a is None else a
-        assert there is not None
-        return there
+        only = b if a is None else a
+        assert only is not None
+        return only
     return a + b

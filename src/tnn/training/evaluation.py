@@ -10,7 +10,7 @@ from transformers import AutoConfig, EvalPrediction
 
 from tnn.data.blocks import collate
 from tnn.data.corpus import open_corpus
-from tnn.data.glue import find_task
+from tnn.data.glue import find_glue_task
 from tnn.data.images import open_images
 from tnn.data.lra import collate_lra
 from tnn.data.tokenizers import load_tokenizer
@@ -149,7 +149,7 @@ def _moved(recipe: Any, key: str, source: str | None) -> Any:
 def _glue(folder: Path, model: Any, recipe: GlueRecipe) -> tuple[Any, Any, Any]:
     name = recipe.data.tasks[0]
     tokenizer = load_tokenizer(folder, model.config.vocab_size)
-    sets = glue_sets(recipe, tokenizer, find_task(name).validations)
+    sets = glue_sets(recipe, tokenizer, find_glue_task(name).validations)
     return sets, collate(tokenizer.pad_token_id), glue_metrics(name)
 
 

@@ -96,10 +96,10 @@ class GlueData(Section):
     @field_validator("tasks")
     @classmethod
     def _check(cls, tasks: tuple[str, ...]) -> tuple[str, ...]:
-        from tnn.data.glue import find_task
+        from tnn.data.glue import find_glue_task
 
         for name in tasks:
-            find_task(name)
+            find_glue_task(name)
         return tasks
 
 

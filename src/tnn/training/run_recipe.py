@@ -8,8 +8,8 @@ from pathlib import Path
 from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase, set_seed
 
-from tnn.data.blocks import Order
-from tnn.data.glue import GLUE
+from tnn.data.blocks import ShuffledEpochs
+from tnn.data.glue import GLUE_TASKS
 from tnn.training import runs
 from tnn.training.processes import main_process_first, meet
 from tnn.training.recipe import GlueRecipe, ImageRecipe, LraRecipe, Recipe
@@ -101,7 +101,7 @@ def _run(task: Task, recipe: Recipe, out: Path, say: Callable[[str], None]) -> M
         training,
         model=model,
         args=training_arguments(training, steps, str(out / runs.CHECKPOINTS), task.metric),
-        train_dataset=Order(task.train, training.seed, steps * training.batch_size, task.repeats),
+        train_dataset=ShuffledEpochs(task.train, training.seed, steps * training.batch_size, task.repeats),
         eval_dataset=task.validation,
         data_collator=task.collate,
         compute_metrics=task.metrics,
@@ -196,7 +196,7 @@ def _fine_tune_once(
             say(f"{name} with a learning rate of {rate:g} diverged: {error}")
             return {"score": 0.0, "learning_rate": rate}
     measured = runs.load_measured(folder)
-    return {"score": measured[f"eval_{GLUE[name].metrics[0]}"], "learning_rate": rate, **measured}
+    return {"score": measured[f"eval_{GLUE_TASKS[name].metrics[0]}"], "learning_rate": rate, **measured}
 
 
 def _single(recipe: GlueRecipe, name: str, rate: float | None = None) -> GlueRecipe:

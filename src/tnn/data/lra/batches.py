@@ -1,4 +1,4 @@
-"""Batches of Long-Range Arena's examples."""
+"""Batches of examples of Long-Range Arena."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,9 +12,9 @@ Example = Mapping[str, Tensor]
 
 
 def collate_lra(pad_id: int | None) -> Callable[[list[Example]], dict[str, Tensor]]:
-    """What makes a batch of examples: texts padded on the right, pictures as they are, which need no `pad_id`.
+    """A collate function: pads texts on the right, stacks images, which need no `pad_id`.
 
-    There is an attention mask where anything is padded; of pairs, each text has its own.
+    There is an attention mask if anything is padded; the two texts of pairs have separate masks.
 
     >>> import torch
     >>> from tnn.data.lra import collate_lra
@@ -27,10 +27,10 @@ def collate_lra(pad_id: int | None) -> Callable[[list[Example]], dict[str, Tenso
 
 
 def _collate(pad_id: int | None, examples: list[Example]) -> dict[str, Tensor]:
-    if {"pixel_values", "attention_mask"} & examples[0].keys():  # of one length
+    if {"pixel_values", "attention_mask"} & examples[0].keys():  # all of one length
         return {key: torch.stack([example[key] for example in examples]) for key in examples[0]}
     if pad_id is None:
-        raise ValueError("a batch of texts needs pad_id, the id of padding; got None")
+        raise ValueError("pad_id must be the id of padding for texts; got None")
     batch = collate(pad_id)(list(examples))
     if "pair_input_ids" in examples[0]:
         seconds = [{"input_ids": example["pair_input_ids"], "labels": example["labels"]} for example in examples]

@@ -1,4 +1,4 @@
-"""The pens of Pathfinder: dashes, the halos that keep them apart, and discs, as small antialiased patches."""
+"""Drawing for Pathfinder: dashes, the halos that keep them apart, and discs, as small antialiased patches."""
 
 import io
 import math
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-SCALE = 2  # patches are drawn this much larger, then reduced
-ROUNDING = 1e-9  # a step that should end on a pixel ends there, whatever the last digit of its sine
+SCALE = 2  # patches are drawn larger by this factor, then reduced
+ROUNDING = 1e-9  # so that rounding errors of sine and cosine do not move a point by one pixel
 Point = tuple[int, int]  # y, x
-Patch = NDArray[np.float32]  # (2 reach + 1, 2 reach + 1), its middle being the point where it is put
+Patch = NDArray[np.float32]  # (2 reach + 1, 2 reach + 1); its centre is the point where it is placed
 
 
 class Pen(NamedTuple):
-    """What all dashes ("paddles") of a picture share; `margin` is how far a halo goes around its paddle."""
+    """What all dashes ("paddles") of an image share; `margin` is the width of the halo around a paddle."""
 
     length: int
     thickness: float
@@ -28,21 +28,21 @@ class Pen(NamedTuple):
 
 
 class Paddle(NamedTuple):
-    """A dash that starts at a pixel and runs at an angle: y grows with its sine, x with its cosine."""
+    """A dash from a pixel in a direction: y grows with the sine of the angle, x with the cosine."""
 
     start: Point
     angle: float
 
 
 class Stroke(NamedTuple):
-    """A paddle's ink and its halo, in [0, 1]."""
+    """The ink of a paddle and its halo, in [0, 1]."""
 
     ink: Patch
     halo: Patch
 
 
 def move(point: Point, angle: float, distance: float) -> Point:
-    """The pixel at a distance, each coordinate rounded up.
+    """The pixel at an angle and a distance from `point`, both coordinates rounded up.
 
     >>> from math import pi
     >>> from tnn.data.lra.drawing import move
@@ -53,9 +53,9 @@ def move(point: Point, angle: float, distance: float) -> Point:
     return y + math.ceil(distance * math.sin(angle) - ROUNDING), x + math.ceil(distance * math.cos(angle) - ROUNDING)
 
 
-@lru_cache(maxsize=4096)  # the angles are whole degrees, or lead from a pixel to one on a circle around it
+@lru_cache(maxsize=4096)  # few angles occur: whole degrees, or from a pixel to another on a circle around it
 def draw_paddle(angle: float, pen: Pen) -> Stroke:
-    """The patches of a paddle that starts in their middle; they are shared, so read-only.
+    """The patches of a paddle that starts at their centre; they are cached, therefore read-only.
 
     >>> from tnn.data.lra.drawing import Pen, draw_paddle
     >>> ink, halo = draw_paddle(0.0, Pen(length=2, thickness=0.5, margin=1))
@@ -70,13 +70,13 @@ def draw_paddle(angle: float, pen: Pen) -> Stroke:
     line = np.asarray(canvas) > 0
     halo = np.zeros_like(line)
     for dy, dx in disc_pixels(SCALE * pen.margin):
-        halo |= np.roll(line, (dy, dx), (0, 1))  # the patch has room enough: nothing comes in on the other side
+        halo |= np.roll(line, (dy, dx), (0, 1))  # the patch is large enough: nothing wraps around
     return Stroke(_reduce(line), _reduce(halo))
 
 
 @lru_cache(maxsize=16)
 def draw_disc(radius: float) -> Patch:
-    """The patch of a disc around its middle.
+    """The patch of a disc.
 
     >>> from tnn.data.lra.drawing import draw_disc
     >>> (draw_disc(1.5) > 0.5).astype(int).tolist()
@@ -91,7 +91,7 @@ def draw_disc(radius: float) -> Patch:
 
 @lru_cache(maxsize=16)
 def disc_pixels(radius: float) -> tuple[Point, ...]:
-    """The pixels, relative to its middle, of a disc.
+    """The pixels of a disc, relative to its centre.
 
     >>> from tnn.data.lra.drawing import disc_pixels
     >>> disc_pixels(1)
@@ -102,7 +102,7 @@ def disc_pixels(radius: float) -> tuple[Point, ...]:
 
 
 def encode_png(pixels: NDArray[np.uint8]) -> bytes:
-    """The bytes of a PNG file with a grey picture.
+    """A grey image as the bytes of a PNG file.
 
     >>> import numpy as np
     >>> from tnn.data.lra.drawing import encode_png
@@ -116,7 +116,7 @@ def encode_png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def _reduce(large: NDArray[np.bool_]) -> Patch:
-    """By Lanczos' filter, whose overshoots eight bits cut off; both sides are odd, so that the middle stays it."""
+    """Lanczos; uint8 clips its overshoots. Both sizes are odd, so the centre stays the centre."""
     image, _, lanczos = _pillow()
     side = large.shape[0] // SCALE + 1
     small = image.fromarray(large.astype(np.uint8) * 255).resize((side, side), lanczos)
@@ -129,5 +129,5 @@ def _pillow() -> tuple[Any, Any, Any]:
     try:
         from PIL import Image, ImageDraw
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("Pathfinder's pictures need pillow: pip install 'toeplitz-nn[vision]'") from None
+        raise ModuleNotFoundError("Pathfinder needs pillow: pip install 'toeplitz-nn[vision]'") from None
     return Image, ImageDraw, Image.Resampling.LANCZOS

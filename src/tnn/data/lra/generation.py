@@ -1,7 +1,8 @@
-"""Making a data set of many parts: in parallel, with a progress bar, and so that it can be killed and go on."""
+"""Generating a data set in parts: in parallel, with a progress bar; a killed run can be continued."""
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -13,6 +14,8 @@ from numbers import Integral
 from pathlib import Path
 from threading import Thread
 
+from tnn._files import write_text
+
 SETTINGS = "generated.json"
 LOCK = ".lock"
 
@@ -20,12 +23,12 @@ LOCK = ".lock"
 def make_parts(
     make: Callable[[int], None], parts: Sequence[int], *, workers: int | None = None, what: str = "parts"
 ) -> None:
-    """Calls make(part) for each part, in `workers` processes: by default one a core.
+    """Call make(part) for each part in `workers` processes, by default one per core.
 
-    `make` writes what it makes, whole, and the same whoever calls it; it must be picklable, as a function of a module
-    is, or a functools.partial of one. Ask for the parts that are missing: then a call that was killed can be repeated.
-    The first error ends all workers, and so does the end of this process, however it comes. With one worker, or one
-    part, there is no other process.
+    `make` must write its part atomically, and the result must not depend on the process. It must be picklable: a
+    function of a module, or a functools.partial of one. Pass the missing parts only, so that a killed call can be
+    repeated. All workers end at the first error, and when this process ends for any reason. With one worker or one
+    part, no process is started.
 
     >>> from tnn.data.lra.generation import make_parts
     >>> make_parts(print, [3, 4], workers=1)
@@ -35,7 +38,7 @@ def make_parts(
     from tqdm import tqdm
 
     workers = check_count("workers", (os.cpu_count() or 1) if workers is None else workers, least=1)
-    with tqdm(total=len(parts), desc=what, unit=" parts", disable=None) as bar:  # None: where there is no terminal
+    with tqdm(total=len(parts), desc=what, unit=" parts", disable=None) as bar:  # None: only in a terminal
         if min(workers, len(parts)) > 1:
             _make_in_processes(make, parts, min(workers, len(parts)), bar.update)
         else:
@@ -45,41 +48,41 @@ def make_parts(
 
 
 def _make_in_processes(
-    make: Callable[[int], None], parts: Sequence[int], workers: int, tell: Callable[[], object]
+    make: Callable[[int], None], parts: Sequence[int], workers: int, report: Callable[[], object]
 ) -> None:
     context = get_context("spawn")  # a fork would copy locks that threads of this process hold
-    theirs, ours = context.Pipe(duplex=False)
-    with theirs, ours, ProcessPoolExecutor(workers, context, _follow, (theirs,)) as pool:
+    worker_end, parent_end = context.Pipe(duplex=False)
+    with worker_end, parent_end, ProcessPoolExecutor(workers, context, _start_worker, (worker_end,)) as pool:
         try:
-            for made in as_completed([pool.submit(make, part) for part in parts]):
-                made.result()
-                tell()
+            for future in as_completed([pool.submit(make, part) for part in parts]):
+                future.result()
+                report()
         except BaseException as error:
-            ours.close()  # else the pool would wait for parts that nobody wants any more
+            parent_end.close()  # ends the workers; otherwise the pool would wait for the remaining parts
             if isinstance(error, BrokenProcessPool):
                 raise ChildProcessError(
-                    "a worker process ended before its part was whole, perhaps for want of memory; "
-                    "what is done is kept, and the same call goes on from there"
+                    "a worker process was killed, perhaps because memory ran out; "
+                    "finished parts are kept, and the same call continues from there"
                 ) from None
             raise
 
 
-def _follow(theirs: Connection) -> None:
-    """In a worker: Ctrl-C is for the process that started it; when that one closes its end, or is no more, it ends."""
+def _start_worker(worker_end: Connection) -> None:
+    """In a worker: leave Ctrl-C to the parent, and end when the parent closes its end of the pipe or dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with, args=(theirs,), daemon=True).start()
+    Thread(target=_exit_with_parent, args=(worker_end,), daemon=True).start()
 
 
-def _end_with(theirs: Connection) -> None:
-    theirs.poll(None)  # nothing is ever sent: it returns when the other end is closed
+def _exit_with_parent(worker_end: Connection) -> None:
+    worker_end.poll(None)  # nothing is ever sent: this returns when the other end is closed
     os._exit(1)
 
 
 @contextmanager
 def output_folder(out: Path, settings: Mapping[str, int | float | str]) -> Iterator[None]:
-    """`out` for this process alone, made if need be, with the settings in generated.json.
+    """Lock the folder `out` for this process, create it if necessary, and keep the settings in its generated.json.
 
-    It may be new, or empty, or have been made with the same settings: then the work goes on. Else it is refused.
+    It must be new, empty, or made with the same settings: then the work continues. Any other folder is an error.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -91,20 +94,21 @@ def output_folder(out: Path, settings: Mapping[str, int | float | str]) -> Itera
     ...         pass
     Traceback (most recent call last):
     ...
-    ValueError: ... was made with seed = 0, not 1; give the same settings, or another folder
+    ValueError: ... was made with seed = 0, not 1; use the same settings or another folder
     """
     from filelock import FileLock, Timeout
 
-    _check_settings(out, settings)  # first, so that nothing is written into a folder of something else
+    _check_settings(out, settings)  # before anything is written into a folder that holds something else
     out.mkdir(parents=True, exist_ok=True)
     try:
-        held = FileLock(out / LOCK).acquire(timeout=0)
+        lock = FileLock(out / LOCK).acquire(timeout=0)
     except Timeout:
-        raise BlockingIOError(f"another process is making {out}; wait for its end, or give another folder") from None
-    with held:
+        raise BlockingIOError(f"another process is writing {out}; wait for it, or use another folder") from None
+    with lock:
         _check_settings(out, settings)
+        remove_leftovers(out / SETTINGS)
         if not (out / SETTINGS).exists():
-            write_whole(out / SETTINGS, json.dumps(dict(settings), indent=1).encode() + b"\n")
+            write_text(out / SETTINGS, json.dumps(dict(settings), indent=1) + "\n")
         yield
 
 
@@ -112,44 +116,43 @@ def _check_settings(out: Path, settings: Mapping[str, int | float | str]) -> Non
     path = out / SETTINGS
     if path.is_file():
         try:
-            found = dict(json.loads(path.read_bytes()))
+            stored = dict(json.loads(path.read_bytes()))
         except (ValueError, TypeError):
-            raise ValueError(f"{path} does not hold the settings of a generator; give another folder") from None
-        for name in [*settings, *found]:
-            if found.get(name) != settings.get(name):
-                old, new = found.get(name, "nothing"), settings.get(name, "nothing")
+            raise ValueError(f"{path} does not hold the settings of a generator; use another folder") from None
+        for name in [*settings, *stored]:
+            if stored.get(name) != settings.get(name):
+                old, new = stored.get(name, "nothing"), settings.get(name, "nothing")
                 raise ValueError(
-                    f"{out} was made with {name} = {old}, not {new}; give the same settings, or another folder"
+                    f"{out} was made with {name} = {old}, not {new}; use the same settings or another folder"
                 )
     elif out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file; give a folder that is new or empty")
-    elif out.exists() and any(file.name not in (LOCK, _temporary(path).name) for file in out.iterdir()):
-        raise ValueError(
-            f"{out} holds something else, for there is no {SETTINGS} in it; give a folder that is new or empty"
-        )
+        raise ValueError(f"{out} is a file; use a new or empty folder")
+    elif out.exists() and {*out.iterdir()} - {out / LOCK, *_leftovers(path)}:
+        raise ValueError(f"{out} is not empty and has no {SETTINGS}; use a new or empty folder")
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file that is there with all of `data`, or not at all.
+def remove_leftovers(path: Path) -> None:
+    """Remove what a killed `atomic_path(path)` left behind.
 
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from tnn.data.lra.generation import write_whole
+    >>> from tnn.data.lra.generation import remove_leftovers
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_whole(Path(folder, "part"), b"abc")
-    ...     [(path.name, path.read_bytes()) for path in Path(folder).iterdir()]
-    [('part', b'abc')]
+    ...     Path(folder, ".images-x1y2z3").mkdir()
+    ...     remove_leftovers(Path(folder, "images"))
+    ...     list(Path(folder).iterdir())
+    []
     """
-    _temporary(path).write_bytes(data)
-    _temporary(path).replace(path)
+    for folder in _leftovers(path):
+        shutil.rmtree(folder)
 
 
-def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name}.tmp")
+def _leftovers(path: Path) -> list[Path]:
+    return list(path.parent.glob(f".{path.name}-*"))
 
 
 def check_count(name: str, value: int, least: int = 0) -> int:
-    """An int that is not too small; tnn._checks would bring torch into every worker.
+    """Check an integer and its minimum. (`tnn._checks` would import torch in every worker.)
 
     >>> from tnn.data.lra.generation import check_count
     >>> check_count("train", -1)

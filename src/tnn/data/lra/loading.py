@@ -10,24 +10,24 @@ import numpy as np
 from tnn._checks import check_choice, check_positive
 from tnn.data.lra.pixels import PixelSet, load_image, load_pathfinder
 from tnn.data.lra.sources import Row, open_rows
-from tnn.data.lra.tasks import SPLITS, Flavour, check_number, find_lra_task
+from tnn.data.lra.tasks import SPLITS, Flavour, check_example_count, find_lra_task
 from tnn.data.lra.texts import TextSet
 from tnn.data.lra.vocabulary import make_lra_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-SHORTEST = 2  # a token and the end
+SHORTEST = 2  # one token and the end token
 
 
 class LraSets(NamedTuple):
-    """The examples by split, what made ids of their texts, and a line that tells what was found.
+    """The examples by split, the tokenizer of their texts, and a one-line summary.
 
-    Each set is a map-style data set of dictionaries of tensors, and has `labels`, those of all its examples.
+    Each set is a map-style data set of dictionaries of tensors; its attribute `labels` holds all labels.
     """
 
     sets: dict[str, TextSet | PixelSet]
-    tokenizer: "PreTrainedTokenizerBase | None"  # None: pictures
+    tokenizer: "PreTrainedTokenizerBase | None"  # None for images
     summary: str
 
 
@@ -43,29 +43,32 @@ def load_lra(
 ) -> LraSets:
     """The examples of a task: "text", "listops", "retrieval", "image", "pathfinder" or "pathx".
 
-    `source` is a folder; its files may be packed (.xz, .gz), pictures apart. Of text it is IMDb's own (train/pos/*.txt
-    and so on), or one with train.tsv and test.tsv, which have columns "text" and "label"; or "hf:" and a data set for
-    the `datasets` library. The validation set of text is its test set, as in Long-Range Arena. Of listops and
-    retrieval it holds the release's .tsv files, of image CIFAR-10, of pathfinder and pathx curv_contour_length_14.
+    `source` is a folder; its files may be compressed (.xz, .gz), except images.
 
-    `flavour` "tnn" is how the authors of the paper read the tasks: characters, or ListOps' tokens, with an end token;
-    pictures as numbers, `pixel_values`. "skyformer" is how the rows of the paper's table that it quotes from
-    Skyformer's were: bytes, or words without brackets; pixels as ids; all padded to one length.
+    - text: IMDb's folders (train/pos/*.txt and so on); or train.tsv and test.tsv with columns "text" and "label"; or
+      "hf:" and a data set for the `datasets` library. The validation set is the test set, as in Long-Range Arena.
+    - listops, retrieval: the .tsv files of the release.
+    - image: CIFAR-10.
+    - pathfinder, pathx: curv_contour_length_14.
 
-    Texts are cut to `length` tokens, by default the flavour's; with a length of your own, Skyformer's are padded to it.
-    The vocabulary is that of the training split, unless you give the `tokenizer` of a trained model.
+    `flavour` "tnn" reads the tasks as the authors of the paper do: characters or ListOps tokens with an end token;
+    images as `pixel_values`. "skyformer" reads them as Skyformer does, whose results the paper quotes: bytes, or words
+    without brackets; pixels as ids; all padded to one length.
 
-    A split must have as many examples as were published; with check_counts=False it may have any number but 0.
+    Texts are cut to `length` tokens, by default the flavour's; with "skyformer" they are also padded to `length`. The
+    vocabulary is learned from the training split, unless `tokenizer` is given, the one of a trained model.
+
+    Each split must have the published number of examples; with check_counts=False any number except 0.
 
     >>> import tempfile
     >>> from pathlib import Path
     >>> from tnn.data.lra import load_lra
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = (Path(folder) / "basic_train.tsv").write_text("Source\\tTarget\\n[MAX 4 [MIN 7 4 ] ]\\t4\\n")
-    ...     found = load_lra("listops", folder, splits=["train"], check_counts=False)
-    >>> found.tokenizer.decode(found.sets["train"][0]["input_ids"])
+    ...     loaded = load_lra("listops", folder, splits=["train"], check_counts=False)
+    >>> loaded.tokenizer.decode(loaded.sets["train"][0]["input_ids"])
     '[MAX 4 [MIN 7 4 X X <eos>'
-    >>> found.summary
+    >>> loaded.summary
     'listops as tnn reads it: train 1 (largest class 100.0%); vocabulary 8; longest 8 of 2,048 tokens'
     """
     description = find_lra_task(task)
@@ -76,16 +79,16 @@ def load_lra(
         raise ValueError(f"splits must name at least one of {', '.join(SPLITS)}; got none")
     reading = _with_length(task, description.flavours[flavour], length)
     if description.kind == "pixels":
-        pictures = _load_pixels(task, Path(source), reading, splits, check_counts)
-        return LraSets(pictures, None, _summary(task, flavour, pictures, f"{reading.length:,} pixels"))
+        images = _load_pixels(task, Path(source), reading, splits, check_counts)
+        return LraSets(images, None, _summary(task, flavour, images, f"{reading.length:,} pixels"))
     rows = open_rows(task, source)
     if tokenizer is None:
-        texts = _seen(_with_bar(rows("train"), f"{task} vocabulary"), reading)
+        texts = _vocabulary_texts(_with_bar(rows("train"), f"{task} vocabulary"), reading)
         tokenizer = make_lra_tokenizer(reading.tokens, reading.length, texts, description.min_frequency)
     elif tokenizer.pad_token_id != 0:
-        raise ValueError(f"the tokenizer is none of {task}'s: padding must have id 0; got {tokenizer.pad_token_id}")
+        raise ValueError(f"the tokenizer does not fit {task}: padding must have id 0; got {tokenizer.pad_token_id}")
     sets = _load_texts(task, rows, tokenizer, reading, splits, check_counts)
-    longest = max(found.longest for found in sets.values())
+    longest = max(dataset.longest for dataset in sets.values())
     size = f"vocabulary {len(tokenizer):,}; longest {longest:,} of {reading.length:,} tokens"
     return LraSets({**sets}, tokenizer, _summary(task, flavour, {**sets}, size))
 
@@ -95,9 +98,9 @@ def _with_length(task: str, flavour: Flavour, length: int | None) -> Flavour:
         return flavour
     check_positive("length", length)
     if flavour.tokens in ("numbers", "ids"):
-        raise ValueError(f"{task} has {flavour.length:,} pixels, so that is its length; got {length:,}")
+        raise ValueError(f"length of {task} must be {flavour.length:,}, its number of pixels; got {length:,}")
     if length < SHORTEST:
-        raise ValueError(f"length must be at least {SHORTEST}, for a token and the end; got {length}")
+        raise ValueError(f"length must be at least {SHORTEST}, for a token and the end token; got {length}")
     return replace(flavour, length=length, padded=flavour.padded and length)
 
 
@@ -123,12 +126,12 @@ def _load_texts(
         texts = _with_bar(rows(split), f"{task} {split}")
         words = flavour.tokens in ("listops", "words")
         loaded[split] = TextSet(texts, tokenizer, flavour.length, flavour.padded, words)
-        check_number(task, split, len(loaded[split]), published=check_counts)
+        check_example_count(task, split, len(loaded[split]), published=check_counts)
     return {split: loaded[stored[split]] for split in splits}
 
 
-def _seen(rows: Iterable[Row], flavour: Flavour) -> Iterator[str]:
-    """The texts, and of characters no more than models see, the end token apart."""
+def _vocabulary_texts(rows: Iterable[Row], flavour: Flavour) -> Iterator[str]:
+    """The texts to learn a vocabulary from; for characters only the part that a model sees, without the end token."""
     limit = flavour.length - 1 if flavour.tokens == "characters" else None
     return (text[:limit] for row in rows for text in row.texts)
 
@@ -136,15 +139,15 @@ def _seen(rows: Iterable[Row], flavour: Flavour) -> Iterator[str]:
 def _with_bar(rows: Iterable[Row], what: str) -> Iterable[Row]:
     from tqdm import tqdm
 
-    yield from tqdm(rows, f"reading {what}", unit=" rows", disable=None)  # None: where there is no terminal
+    yield from tqdm(rows, f"reading {what}", unit=" rows", disable=None)  # None: only in a terminal
 
 
 def _summary(task: str, flavour: str, sets: Mapping[str, TextSet | PixelSet], size: str) -> str:
     parts = []
-    for split, found in sets.items():
-        if split == "validation" and found is sets.get("test"):
+    for split, dataset in sets.items():
+        if split == "validation" and dataset is sets.get("test"):
             parts.append("validation (the test set)")
             continue
-        share = np.bincount(found.labels).max() / len(found)
-        parts.append(f"{split} {len(found):,} (largest class {share:.1%})")
+        share = np.bincount(dataset.labels).max() / len(dataset)
+        parts.append(f"{split} {len(dataset):,} (largest class {share:.1%})")
     return f"{task} as {flavour} reads it: {', '.join(parts)}; {size}"

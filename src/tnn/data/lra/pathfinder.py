@@ -1,8 +1,8 @@
-"""Pathfinder: are two discs at the ends of one dashed contour? The pictures, a record of each, and the data set.
+"""Pathfinder: do two discs mark the two ends of the same dashed contour? The generator of images and data sets.
 
-A picture is made as in the Long-Range Arena. Two target contours grow in turn, dash by dash, each dash turning a little
-and keeping away from what is there; shorter distractors follow where there is room. One disc marks the start of a
-target, the other the end of the same target (label 1) or of the other one (label 0).
+Images are made as in Long-Range Arena. Two target contours grow in turn, dash by dash; each dash turns a little and
+avoids what is already drawn. Then shorter distractors fill the remaining room. One disc marks the start of a target,
+the other one the end of the same target (label 1) or of the other target (label 0).
 """
 
 import math
@@ -16,30 +16,31 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tnn._files import atomic_path, write_text
 from tnn.data.lra.drawing import Paddle, Pen, Point, disc_pixels, draw_disc, draw_paddle, encode_png, move
-from tnn.data.lra.generation import check_count, make_parts, output_folder, write_whole
+from tnn.data.lra.generation import check_count, make_parts, output_folder, remove_leftovers
 
 CONTOUR_LENGTHS = range(3, 15)  # dashes of a target; the benchmark has 6, 9 and 14
-PART = 1000  # images a folder
+PART = 1000  # images per folder
 BORDER = 1  # pixels that no dash may reach
 PADDLE_TRIES = 3
 DISTRACTOR_TRIES = 5
-LEAST_WEIGHT = 1e-4  # of all ways to go on
-FREE = 0.3  # a pixel that is occupied no more than this is free
-LEAST_FREE = 0.01  # of all pixels: with less, no more distractors
-MOST_OVERLAP = 1.8  # of a new halo and those before
+LEAST_WEIGHT = 1e-4  # of all continuations together; below it a contour is stuck
+FREE = 0.3  # a pixel with at most this occupancy is free
+LEAST_FREE = 0.01  # share of free pixels below which no more distractors are added
+MOST_OVERLAP = 1.8  # of a new halo with the existing ones
 
 Map = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class PathfinderSettings:
-    """What all pictures of a set share; lengths are in pixels, those of contours in dashes."""
+    """What all images of a set share. Lengths are in pixels, those of contours in dashes."""
 
     size: int
     paddle_length: int
     thickness: float
-    margins: tuple[int, ...]  # one of them is drawn for each picture
+    margins: tuple[int, ...]  # one of them is chosen at random for each image
     contour_length: int
     distractor_length: int
     distractors: int
@@ -51,24 +52,24 @@ class PathfinderSettings:
 
 
 class Snake(NamedTuple):
-    """A contour: the first paddle runs forwards from its start, each other one backwards from its own."""
+    """A contour. Its first paddle runs forwards from its start, all other paddles run backwards."""
 
     paddles: tuple[Paddle, ...]
     is_target: bool
 
     @property
     def origin(self) -> Point:
-        """The tip where it begins."""
+        """The tip where the contour begins."""
         return self.paddles[0].start
 
     @property
     def terminal(self) -> Point:
-        """The tip where it ends."""
+        """The tip where the contour ends."""
         return self.paddles[-1].start
 
 
 class Drawing(NamedTuple):
-    """A picture, its label, and how it came about: the two targets are the first snakes."""
+    """An image, its label, and what it was drawn from: the first two snakes are the targets."""
 
     image: NDArray[np.uint8]  # (size, size)
     label: int
@@ -78,7 +79,7 @@ class Drawing(NamedTuple):
 
 
 def pathfinder_settings(size: int = 32, contour_length: int = 14) -> PathfinderSettings:
-    """Those of Pathfinder (32) or Path-X (128), whose contours have 14 dashes, or fewer in easier sets.
+    """The settings of Pathfinder (size 32) or Path-X (128). Contours have 14 dashes, fewer in easier sets.
 
     >>> from tnn.data.lra.pathfinder import pathfinder_settings
     >>> settings = pathfinder_settings(128)
@@ -88,7 +89,7 @@ def pathfinder_settings(size: int = 32, contour_length: int = 14) -> PathfinderS
     if size not in (32, 128):
         raise ValueError(f"size must be 32 (Pathfinder) or 128 (Path-X); got {size}")
     if contour_length not in CONTOUR_LENGTHS:
-        raise ValueError(f"contour_length must be from 3 to 14, the benchmark's; got {contour_length}")
+        raise ValueError(f"contour_length must be from 3 to 14 (the benchmark has 14); got {contour_length}")
     distractor_length = contour_length // 3
     if size == 32:
         return PathfinderSettings(
@@ -131,12 +132,12 @@ def generate_pathfinder(
     distractors: int | None = None,
     workers: int | None = None,
 ) -> None:
-    """Writes a set in the official layout: out/curv_contour_length_14/imgs/K/sample_N.png and .../metadata/K.npy.
+    """Write a set in the official layout: out/curv_contour_length_14/imgs/K/sample_N.png and .../metadata/K.npy.
 
-    A metadata file is a text with a line an image: folder, file, index, label, continuity, dashes of a target and of a
+    A metadata file is text with one line per image: folder, file, index, label, continuity, dashes of a target and of a
     distractor, length, thickness and margin of a dash. The images depend on the seed, not on the number of workers.
-    `distractors` is how many an image has, if there is room; None: as many as the benchmark's.
-    Called again after it was stopped, it goes on with the parts of 1000 images that are missing.
+    `distractors` is their number per image if there is room; None: as in the benchmark. After an interruption the same
+    call continues with the missing parts of 1000 images.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -150,7 +151,7 @@ def generate_pathfinder(
     if distractors is not None:
         settings = replace(settings, distractors=check_count("distractors", distractors))
     seed, count = check_count("seed", seed), check_count("count", count, least=1)
-    encode_png(np.zeros((1, 1), np.uint8))  # without pillow, nothing is begun
+    encode_png(np.zeros((1, 1), np.uint8))  # if pillow is missing, fail before anything is written
     folder = Path(out) / ("curv_baseline" if contour_length == 6 else f"curv_contour_length_{contour_length}")
     made_with: dict[str, int | float | str] = {
         "generator": "pathfinder",
@@ -171,19 +172,20 @@ def generate_pathfinder(
 
 def _make_part(folder: Path, settings: PathfinderSettings, seed: int, images: dict[int, int], part: int) -> None:
     rng = np.random.default_rng([seed, part])
-    final, hidden = folder / "imgs" / str(part), folder / "imgs" / f".{part}.tmp"
-    for left_over in (final, hidden):
-        shutil.rmtree(left_over, ignore_errors=True)
-    hidden.mkdir()
+    image_folder, metadata = folder / "imgs" / str(part), _metadata(folder, part)
+    shutil.rmtree(image_folder, ignore_errors=True)  # of a run that was killed before it wrote the metadata
+    remove_leftovers(image_folder)
+    remove_leftovers(metadata)
     lengths = f"{settings.continuity} {settings.contour_length} {settings.distractor_length}"
     lines = []
-    for index in range(images[part]):
-        drawing = draw_pathfinder(rng, settings)
-        (hidden / f"sample_{index}.png").write_bytes(encode_png(drawing.image))
-        pen = f"{drawing.pen.length} {drawing.pen.thickness} {drawing.pen.margin}"
-        lines.append(f"imgs/{part} sample_{index}.png {index} {drawing.label} {lengths} {pen}\n")
-    hidden.replace(final)
-    write_whole(_metadata(folder, part), "".join(lines).encode())  # last: it says that the part is whole
+    with atomic_path(image_folder) as temporary:
+        temporary.mkdir()
+        for index in range(images[part]):
+            drawing = draw_pathfinder(rng, settings)
+            (temporary / f"sample_{index}.png").write_bytes(encode_png(drawing.image))
+            pen = f"{drawing.pen.length} {drawing.pen.thickness} {drawing.pen.margin}"
+            lines.append(f"imgs/{part} sample_{index}.png {index} {drawing.label} {lengths} {pen}\n")
+    write_text(metadata, "".join(lines))  # last: it marks the part as complete
 
 
 def _metadata(folder: Path, part: int) -> Path:
@@ -191,7 +193,7 @@ def _metadata(folder: Path, part: int) -> Path:
 
 
 def draw_pathfinder(rng: np.random.Generator, settings: PathfinderSettings) -> Drawing:
-    """One picture, with a label drawn at random.
+    """One image with a random label.
 
     >>> import numpy as np
     >>> from tnn.data.lra.pathfinder import draw_pathfinder, pathfinder_settings
@@ -210,30 +212,30 @@ def draw_pathfinder(rng: np.random.Generator, settings: PathfinderSettings) -> D
 
 
 class _Tip(NamedTuple):
-    """Where a growing snake is: the paddle drawn last, the pixel around which it turned, and where to."""
+    """The state of a growing snake: its last paddle, the pixel around which that turned, and its direction."""
 
     paddle: Paddle
     pivot: Point
     angle: float
 
 
-# Maps are wider than the window, by `_room` on each side, so that nothing need be clipped; all out there is occupied.
+# Maps are larger than the window by `_room` on each side, so nothing has to be clipped; all of that is occupied.
 
 
 def _room(pen: Pen) -> int:
-    """Pixels that a snake may look beyond the window: at three steps, each a pixel longer for being rounded."""
+    """How many pixels beyond the window a snake may look: three steps, each one pixel longer because of rounding."""
     return 3 * (pen.length + 2 * pen.margin + 2)
 
 
 @lru_cache(maxsize=16)
 def _outside(size: int, pen: Pen, border: int = BORDER) -> NDArray[np.bool_]:
-    """All that is not in the window, or in its border."""
+    """True outside the window and in its border."""
     inside = np.zeros((size - 2 * border, size - 2 * border), bool)
     return np.pad(inside, _room(pen) + border, constant_values=True)
 
 
 def _grow_targets(rng: np.random.Generator, settings: PathfinderSettings, pen: Pen) -> tuple[list[Snake], Map]:
-    """The two targets, and what is occupied then."""
+    """The two targets, and the map of what they occupy."""
     while True:
         occupied = _outside(settings.size, pen).astype(np.float32)
         tips = _seed_targets(rng, settings, pen)
@@ -242,7 +244,7 @@ def _grow_targets(rng: np.random.Generator, settings: PathfinderSettings, pen: P
 
 
 def _seed_targets(rng: np.random.Generator, settings: PathfinderSettings, pen: Pen) -> list[_Tip]:
-    """The starts of the two targets, or none where one of them would leave the window."""
+    """The starts of the two targets, or an empty list if one of them would leave the window."""
     angle = _random_degree(rng)
     free = _free_at_first(settings.size, 2 * settings.seed_distance, pen, angle)
     if not len(free):
@@ -272,7 +274,7 @@ def _grow_distractors(
 
 
 def _free_tails(taken: NDArray[np.bool_], size: int, pen: Pen, angle: float) -> NDArray[np.int16]:
-    """The pixels of the window where a paddle can start so that its halo, where it is full, meets nothing."""
+    """The pixels of the window where a paddle can start: the full part of its halo touches nothing."""
     room, reach = _room(pen), pen.reach
     meets = np.zeros((size, size), bool)
     for y, x in np.argwhere(draw_paddle(angle, pen).halo >= 1) + (room - reach):
@@ -300,7 +302,7 @@ def _start(tail: Point, angle: float, pen: Pen) -> _Tip:
 
 
 def _is_inside(tip: _Tip, size: int, pen: Pen) -> bool:
-    """Whether the ends of its line, the head and the pivot, are in the window."""
+    """Whether both ends of the tip's line, the head and the pivot, are in the window."""
     head = move(tip.paddle.start, tip.angle, pen.length)
     return all(0 <= part < size for part in (*head, *tip.pivot))
 
@@ -308,10 +310,10 @@ def _is_inside(tip: _Tip, size: int, pen: Pen) -> bool:
 def _grow(
     rng: np.random.Generator, continuity: float, pen: Pen, occupied: Map, tips: list[_Tip], length: int
 ) -> list[list[Paddle]]:
-    """The paddles of each snake, which start at `tips` and grow in turn; none if one of them gets stuck.
+    """The paddles of each snake; they start at `tips` and grow in turn. An empty list if one of them gets stuck.
 
-    A paddle occupies its place only when the next one is drawn, which has to come close. So the newest paddle of the
-    other snake may be met, and the last one of the first of two snakes never counts as occupied.
+    A paddle is marked as occupied only when the next one is drawn, which has to come close to it. So a snake may touch
+    the newest paddle of the other one, and the last paddle of the first of two snakes is never marked.
     """
     paddles = [[tip.paddle] for tip in tips]
     for _ in range(length - 1):
@@ -345,13 +347,13 @@ def _extend(rng: np.random.Generator, continuity: float, pen: Pen, occupied: Map
 
 
 class _Ways(NamedTuple):
-    """How a snake can go on; all places are relative to its pivot."""
+    """The ways in which a snake can continue; all points are relative to its pivot."""
 
     step: Point  # to the next pivot
     ends: list[Point]  # of the next paddle
-    angles: list[float]  # from the next pivot to these
+    angles: list[float]  # from the next pivot to these ends
     weights: NDArray[np.float64]  # (ways,)
-    discs: NDArray[np.int64]  # (pixels, ways), the surroundings of each end, as places in a map that is laid flat
+    discs: NDArray[np.int64]  # (pixels, ways): the surroundings of each end, as indices into a flattened map
 
 
 @lru_cache(maxsize=4096)  # as for paddles
@@ -362,7 +364,7 @@ def _ways(angle: float, continuity: float, pen: Pen, width: int) -> _Ways:
     circle = np.unique(np.floor(radius * np.stack([np.sin(around), np.cos(around)], axis=1)).astype(int), axis=0)
     angles = np.arctan2(circle[:, 0], circle[:, 1])
     turns = np.abs((angles - angle + math.pi) % (2 * math.pi) - math.pi)
-    possible = continuity * turns < math.pi / 2  # the cosine of the others counts as 0
+    possible = continuity * turns < math.pi / 2  # all other ways have weight 0
     ends, angles, turns = circle[possible] + step, angles[possible], turns[possible]
     y, x = np.moveaxis(ends + np.array(disc_pixels(pen.margin))[:, None] + _room(pen), -1, 0)  # (pixels, ways) each
     points = [(int(y), int(x)) for y, x in ends]

@@ -1,4 +1,4 @@
-"""Pictures of Long-Range Arena as sequences of pixels: CIFAR-10 in grey, and Pathfinder."""
+"""Images of Long-Range Arena as sequences of pixels: CIFAR-10 in grey, and Pathfinder."""
 
 import re
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ from torch.utils.data import Dataset
 
 from tnn.data.arrays import Arrays, grey, load_arrays
 from tnn.data.compressed import reading
-from tnn.data.lra.tasks import Flavour, LraTask, check_label, check_number, find_lra_task
+from tnn.data.lra.tasks import Flavour, LraTask, check_example_count, check_label, find_lra_task
 
 SEED = 42  # of the splits
 HARD = "curv_contour_length_14"
 METADATA = re.compile(r"(\d+)\.npy(\.gz|\.xz)?")
-COLUMNS = 4  # of a line of metadata that are needed: folder, file, number, label
-EMPTY = ("curv_baseline", "imgs/0", "sample_172.png")  # in the release, this file of the easy set is empty
-HELD = 2**12  # pixels of a picture; larger ones are read when they are wanted, for all would take gigabytes
+COLUMNS = 4  # needed in each line of metadata: folder, file, number, label
+EMPTY = ("curv_baseline", "imgs/0", "sample_172.png")  # this file of the easy set is empty in the release
+HELD = 2**12  # pixels; sets of larger images would take gigabytes of memory, so their files are read on access
 
 
-class Pictures:
-    """Files of grey pictures, `size` on each side, read when they are wanted."""
+class ImageFiles:
+    """Files of grey images, `size` x `size`, read on access."""
 
     def __init__(self, folder: Path, names: list[str], size: int) -> None:
         self.folder, self.names, self.size = folder, names, size
@@ -34,23 +34,23 @@ class Pictures:
         return len(self.names)
 
     def __getitem__(self, index: int) -> NDArray[np.uint8]:
-        return _read_picture(self.folder / self.names[index], self.size)
+        return _read_image(self.folder / self.names[index], self.size)
 
     def read_all(self, what: str) -> NDArray[np.uint8]:
         """All at once, (N, size, size)."""
         from tqdm import tqdm
 
         pixels = np.empty((len(self), self.size, self.size), np.uint8)
-        for index in tqdm(range(len(self)), f"reading {what}", unit=" pictures", disable=None):
+        for index in tqdm(range(len(self)), f"reading {what}", unit=" images", disable=None):
             pixels[index] = self[index]
         return pixels
 
 
 class PixelSet(Dataset[dict[str, Tensor]]):
-    """Pictures and `labels`: `pixel_values` (1, H, W), normalised; or, with flavour "ids", `input_ids` (H * W).
+    """Images and `labels`: normalised `pixel_values` (1, H, W), or, with `tokens` "ids", `input_ids` (H * W).
 
-    The ids are the values of the pixels, 0 to 255, row by row. Their attention mask leaves out what is black, 0, as
-    Skyformer does.
+    The ids are the values of the pixels, 0 to 255, row by row. Their attention mask excludes black pixels (0), as in
+    Skyformer.
 
     >>> import numpy as np
     >>> from tnn.data.lra import find_lra_task
@@ -61,9 +61,9 @@ class PixelSet(Dataset[dict[str, Tensor]]):
     """
 
     def __init__(
-        self, pictures: NDArray[np.uint8] | Pictures, labels: NDArray[np.int64], task: LraTask, tokens: str
+        self, images: NDArray[np.uint8] | ImageFiles, labels: NDArray[np.int64], task: LraTask, tokens: str
     ) -> None:
-        self.pictures, self.labels, self.task, self.tokens = pictures, labels, task, tokens
+        self.images, self.labels, self.task, self.tokens = images, labels, task, tokens
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -71,7 +71,7 @@ class PixelSet(Dataset[dict[str, Tensor]]):
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         if not 0 <= index < len(self):
             raise IndexError(f"index {index} is not one of 0 to {len(self) - 1}")
-        pixels = torch.from_numpy(self.pictures[index].astype(np.int64))  # (H, W)
+        pixels = torch.from_numpy(self.images[index].astype(np.int64))  # (H, W)
         label = {"labels": torch.tensor(self.labels[index])}
         if self.tokens == "ids":
             ids = pixels.flatten()
@@ -80,7 +80,7 @@ class PixelSet(Dataset[dict[str, Tensor]]):
 
 
 def load_image(source: Path, flavour: Flavour, splits: Sequence[str], check_counts: bool) -> dict[str, PixelSet]:
-    """CIFAR-10 in grey; a tenth of its training pictures, drawn with seed 42, is for validation."""
+    """CIFAR-10 in grey; a random tenth of its training images (seed 42) is the validation set."""
     task, size = find_lra_task("image"), isqrt(flavour.length)
     try:
         arrays = load_arrays(source)
@@ -89,54 +89,54 @@ def load_image(source: Path, flavour: Flavour, splits: Sequence[str], check_coun
     for images, labels in arrays.values():
         _check_size(images.shape[1:3], size, source)
         check_label("image", int(labels.max()), str(source))
-    seen = arrays["train"]
-    train, validation = _shares(len(seen.labels), held=1)
+    official = arrays["train"]
+    train, validation = _random_parts(len(official.labels), held_out=1)
     parts = {
-        "train": Arrays(seen.images[train], seen.labels[train]),
-        "validation": Arrays(seen.images[validation], seen.labels[validation]),
+        "train": Arrays(official.images[train], official.labels[train]),
+        "validation": Arrays(official.images[validation], official.labels[validation]),
         "test": arrays["test"],
     }
     for split in splits:
-        check_number("image", split, len(parts[split].labels), published=check_counts)
+        check_example_count("image", split, len(parts[split].labels), published=check_counts)
     return {split: PixelSet(_grey(parts[split].images), parts[split].labels, task, flavour.tokens) for split in splits}
 
 
 def load_pathfinder(
     name: str, source: Path, flavour: Flavour, splits: Sequence[str], check_counts: bool
 ) -> dict[str, PixelSet]:
-    """Pathfinder, or Path-X: a tenth of the pictures each, drawn with seed 42, is for validation and test."""
+    """Pathfinder or Path-X; a random tenth each (seed 42) is the validation and the test set."""
     task, size = find_lra_task(name), isqrt(flavour.length)
     listed = _read_metadata(name, _find_folder(name, source, size))
-    parts = dict(zip(("train", "validation", "test"), _shares(len(listed.labels), held=2), strict=True))
+    parts = dict(zip(("train", "validation", "test"), _random_parts(len(listed.labels), held_out=2), strict=True))
     for split in splits:
-        check_number(name, split, len(parts[split]), published=check_counts)
+        check_example_count(name, split, len(parts[split]), published=check_counts)
     sets = {}
     for split in splits:
-        pictures = Pictures(listed.folder, [listed.names[index] for index in parts[split]], size)
-        pictures[0]  # so that a missing or different one is told now
-        held = pictures.read_all(f"{name} {split}") if size**2 <= HELD else pictures
-        sets[split] = PixelSet(held, listed.labels[parts[split]], task, flavour.tokens)
+        files = ImageFiles(listed.folder, [listed.names[index] for index in parts[split]], size)
+        files[0]  # a missing file or a wrong size is reported now
+        images = files.read_all(f"{name} {split}") if size**2 <= HELD else files
+        sets[split] = PixelSet(images, listed.labels[parts[split]], task, flavour.tokens)
     return sets
 
 
 class _Listed(NamedTuple):
     folder: Path
-    names: list[str]  # of pictures in the folder
+    names: list[str]  # of images in the folder
     labels: NDArray[np.int64]
 
 
 def _find_folder(name: str, source: Path, size: int) -> Path:
-    """That of the hard pictures, or of others if those are the only ones."""
+    """The folder of the hard set, or of another set if it is the only one."""
     for home in (source, source / f"pathfinder{size}"):
-        found = [path.parent for path in sorted(home.glob("curv_*/metadata")) if path.is_dir()]
-        hard = [folder for folder in found if folder.name == HARD]
-        if hard or len(found) == 1:
-            return (hard or found)[0]
+        folders = [path.parent for path in sorted(home.glob("curv_*/metadata")) if path.is_dir()]
+        hard = [folder for folder in folders if folder.name == HARD]
+        if hard or len(folders) == 1:
+            return (hard or folders)[0]
     raise FileNotFoundError(f"there is no {source / HARD / 'metadata'}: {name} needs {find_lra_task(name).where}")
 
 
 def _read_metadata(name: str, folder: Path) -> _Listed:
-    """Text in spite of its name, K.npy: a line a picture, of which columns 0, 1 and 3 are folder, file and label."""
+    """The files K.npy are text: one line per image; columns 0, 1 and 3 are folder, file and label."""
     matches = [match for path in (folder / "metadata").iterdir() if (match := METADATA.fullmatch(path.name))]
     names, labels = [], []
     for match in sorted(matches, key=lambda match: int(match[1])):
@@ -146,7 +146,7 @@ def _read_metadata(name: str, folder: Path) -> _Listed:
         for number, line in enumerate(lines, start=1):
             columns = line.split()
             if len(columns) < COLUMNS:
-                raise ValueError(f"{path}, line {number}: {len(columns)} columns where at least {COLUMNS} are needed")
+                raise ValueError(f"{path}, line {number}: needs at least {COLUMNS} columns; got {len(columns)}")
             label = check_label(name, columns[3], f"{path}, line {number}")
             if (folder.name, *columns[:2]) != EMPTY or (folder / columns[0] / columns[1]).stat().st_size:
                 names.append(f"{columns[0]}/{columns[1]}")
@@ -154,38 +154,38 @@ def _read_metadata(name: str, folder: Path) -> _Listed:
     return _Listed(folder, names, np.array(labels, np.int64))
 
 
-def _shares(count: int, held: int) -> list[NDArray[np.int64]]:
-    """Which are for training, and `held` times a tenth that are not, as torch's random_split draws them."""
+def _random_parts(count: int, held_out: int) -> list[NDArray[np.int64]]:
+    """The indices for training, and `held_out` parts of a tenth each, drawn as by torch's random_split."""
     order = torch.randperm(count, generator=torch.Generator().manual_seed(SEED)).numpy()
     tenth = count // 10
-    cuts = [count - tenth * share for share in range(held, 0, -1)]
+    cuts = [count - tenth * part for part in range(held_out, 0, -1)]
     return np.split(order, cuts)
 
 
 def _grey(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """(N, H, W) of (N, H, W, 3)."""
+    """(N, H, W) from (N, H, W, 3), or as it is."""
     if images.ndim == 3:
         return images
     red, green, blue = (images[..., channel].astype(np.uint32) for channel in range(3))
     return grey(red, green, blue).astype(np.uint8)
 
 
-def _read_picture(path: Path, size: int) -> NDArray[np.uint8]:
+def _read_image(path: Path, size: int) -> NDArray[np.uint8]:
     try:
         from PIL import Image
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("Pathfinder's pictures need pillow: pip install 'toeplitz-nn[vision]'") from None
+        raise ModuleNotFoundError("Pathfinder needs pillow: pip install 'toeplitz-nn[vision]'") from None
     if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}, which its folder's metadata names")
+        raise FileNotFoundError(f"there is no {path}, although the metadata of its folder lists it")
     try:
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("L"))
-    except (OSError, SyntaxError) as error:  # pillow's, for files that are no pictures or broken ones
-        raise ValueError(f"{path} is no picture: {error}") from None
+    except (OSError, SyntaxError) as error:  # what pillow raises for damaged files and for other formats
+        raise ValueError(f"{path} is not a valid image: {error}") from None
     _check_size(pixels.shape, size, path)
     return pixels
 
 
 def _check_size(shape: tuple[int, ...], size: int, where: Path) -> None:
     if shape != (size, size):
-        raise ValueError(f"{where}: pictures must have {size} x {size} pixels; got {' x '.join(map(str, shape))}")
+        raise ValueError(f"{where}: images must have {size} x {size} pixels; got {' x '.join(map(str, shape))}")

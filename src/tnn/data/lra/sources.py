@@ -1,4 +1,4 @@
-"""The texts of Long-Range Arena as they are stored: IMDb's reviews, ListOps, pairs of papers."""
+"""The texts of Long-Range Arena as they are stored: reviews of IMDb, ListOps, pairs of papers."""
 
 import io
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tnn.data.compressed import find_file, reading
 from tnn.data.lra.listops import FILES
-from tnn.data.lra.tasks import LRA, check_label
+from tnn.data.lra.tasks import LRA_TASKS, check_label
 
 LISTOPS_COLUMNS = ("Source", "Target")
 PAIR_FILES = {
@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 def open_rows(task: str, source: str | Path) -> Callable[[str], Iterator[Row]]:
-    """What gives the rows of a split, from the beginning at each call; text has "train" and "test" alone.
+    """A function that yields the rows of a split; the task text has only "train" and "test".
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -41,14 +41,14 @@ def open_rows(task: str, source: str | Path) -> Callable[[str], Iterator[Row]]:
     """
     if str(source).startswith("hf:"):
         if task != "text":
-            raise ValueError(f"only the task text can come from {source}; {task} needs {LRA[task].where}")
+            raise ValueError(f"only the task text can come from {source}; {task} needs {LRA_TASKS[task].where}")
         return partial(_table_rows, _load_tables(str(source).removeprefix("hf:")), str(source))
     reader = {"text": _reviews, "listops": _listops, "retrieval": _pairs}[task]
     return partial(reader, Path(source))
 
 
 def _reviews(folder: Path, split: str) -> Iterator[Row]:
-    """train.tsv and test.tsv with a header, or IMDb's own folders."""
+    """train.tsv and test.tsv with a header, or the folders of IMDb."""
     table = find_file(folder / f"{split}.tsv")
     homes = [home for home in (folder, folder / "aclImdb") if (home / split).is_dir()]
     if table.is_file():
@@ -57,14 +57,14 @@ def _reviews(folder: Path, split: str) -> Iterator[Row]:
     elif homes:
         yield from _review_files(homes[0] / split)
     else:
-        raise FileNotFoundError(f"there is neither {table} nor {folder / split}: text needs {LRA['text'].where}")
+        raise FileNotFoundError(f"there is neither {table} nor {folder / split}: text needs {LRA_TASKS['text'].where}")
 
 
 def _review_files(folder: Path) -> Iterator[Row]:
     for label, sentiment in enumerate(SENTIMENTS):
         paths = sorted((folder / sentiment).glob("*.txt*"))
         if not paths:
-            raise FileNotFoundError(f"there is no {folder / sentiment / '*.txt'}: text needs {LRA['text'].where}")
+            raise FileNotFoundError(f"there is no {folder / sentiment / '*.txt'}: text needs {LRA_TASKS['text'].where}")
         for path in paths:
             with reading(path) as file:
                 yield Row((file.read().decode(),), label)
@@ -76,39 +76,40 @@ def _listops(folder: Path, split: str) -> Iterator[Row]:
 
 
 def _pairs(folder: Path, split: str) -> Iterator[Row]:
-    """No header. A paper is the bytes of its text as Python prints them, b'...', and that is what models read."""
+    """No header. A paper is stored as Python prints its bytes, b'...'; models read it in that form."""
     path = _existing(folder / PAIR_FILES[split], "retrieval")
     for where, (label, _, _, first, second) in _tsv(path, PAIR_COLUMNS, header=False):
         yield Row((first, second), check_label("retrieval", label, where))
 
 
 def _existing(path: Path, task: str) -> Path:
-    if not (found := find_file(path)).is_file():
-        raise FileNotFoundError(f"there is no {path}: {task} needs {LRA[task].where}")
-    return found
+    stored = find_file(path)
+    if not stored.is_file():
+        raise FileNotFoundError(f"there is no {path}: {task} needs {LRA_TASKS[task].where}")
+    return stored
 
 
 def _tsv(path: Path, names: tuple[str, ...], header: bool = True) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The columns of these names, and of each row its file and line."""
+    """For each row, its file and line for messages, and its fields `names`."""
     with reading(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="\n")  # quotes and a stray \r are text
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="\n")  # quotes and single \r belong to the text
         rows = (line.rstrip("\r\n").split("\t") for line in text)
-        found = next(rows, []) if header else list(names)
-        if missing := [name for name in names if name not in found]:
-            raise ValueError(f"{path}: no column {missing[0]!r} in its first line, {' | '.join(found)[:80]!r}")
-        columns = [found.index(name) for name in names]
+        titles = next(rows, []) if header else list(names)
+        if missing := [name for name in names if name not in titles]:
+            raise ValueError(f"{path}: no column {missing[0]!r} in its first line, {' | '.join(titles)[:80]!r}")
+        columns = [titles.index(name) for name in names]
         for number, row in enumerate(rows, start=2 if header else 1):
-            if len(row) == len(found):
+            if len(row) == len(titles):
                 yield f"{path}, line {number}", tuple(row[column] for column in columns)
             elif row != [""]:
-                raise ValueError(f"{path}, line {number}: {len(row)} columns where {len(found)} are needed")
+                raise ValueError(f"{path}, line {number}: needs {len(titles)} columns; got {len(row)}")
 
 
 def _load_tables(name: str) -> Any:
     try:
         from datasets import load_dataset, load_from_disk
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("Hugging Face data sets need more: pip install 'toeplitz-nn[datasets]'") from None
+        raise ModuleNotFoundError("Hugging Face data sets need datasets: pip install 'toeplitz-nn[datasets]'") from None
     folder = Path(name)
     if not folder.exists():
         return load_dataset(name)
@@ -116,7 +117,7 @@ def _load_tables(name: str) -> Any:
         return load_from_disk(folder)
     files = {split: sorted(map(str, folder.rglob(f"{split}*.parquet"))) for split in ("train", "test")}
     if not any(files.values()):
-        raise FileNotFoundError(f"there is no {folder / 'train.parquet'} or the like, and no data set saved there")
+        raise FileNotFoundError(f"{folder} must hold parquet files (train*.parquet) or a saved data set")
     return load_dataset("parquet", data_files={split: paths for split, paths in files.items() if paths})
 
 

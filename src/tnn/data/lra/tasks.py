@@ -1,8 +1,9 @@
-"""The tasks of Long-Range Arena: what they are made of, how long, how many, and where to get them."""
+"""The tasks of Long-Range Arena: their kind, length, number of examples, and where to get them."""
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Literal
+
+from tnn._names import did_you_mean
 
 SPLITS = ("train", "validation", "test")
 RELEASE = "lra_release.gz of https://github.com/google-research/long-range-arena"
@@ -12,27 +13,27 @@ RELEASE = "lra_release.gz of https://github.com/google-research/long-range-arena
 class Flavour:
     """How a code base reads a task.
 
-    Texts become characters, bytes, ListOps' tokens or alphanumeric words; pictures real numbers or ids.
+    Texts become characters, bytes, ListOps tokens or alphanumeric words; images become real numbers or ids.
     """
 
     tokens: Literal["characters", "bytes", "listops", "words", "numbers", "ids"]
-    length: int  # tokens at most, the end token included; or pixels
-    padded: int | None = None  # each sequence to so many tokens; None: a batch to its longest
-    vocab_size: int | None = None  # of the embedding; None: the tokenizer's, and of numbers there is none
+    length: int  # the most tokens, end token included; or the number of pixels
+    padded: int | None = None  # pad every sequence to this length; None: each batch to its longest
+    vocab_size: int | None = None  # of the embedding; None: that of the tokenizer, or no embedding for numbers
 
 
 @dataclass(frozen=True)
 class LraTask:
-    """A task: one text, a pair of texts or a picture, to be put into one of `num_labels` classes."""
+    """A task: classify a text, a pair of texts or an image into `num_labels` classes."""
 
     kind: Literal["text", "pair", "pixels"]
     num_labels: int
-    counts: dict[str, int]  # published, by split
-    where: str  # to get it
+    counts: dict[str, int]  # published number of examples by split
+    where: str  # to get the data
     flavours: dict[str, Flavour]
-    validation: str = "validation"  # the split that serves as it
-    min_frequency: int = 1  # of a character that is in the vocabulary
-    mean: float = 0.5  # of pixels, black being 0 and white 1
+    validation: str = "validation"  # the split that is used for validation
+    min_frequency: int = 1  # rarer characters are not in the vocabulary
+    mean: float = 0.5  # of pixels in [0, 1]
     std: float = 0.5
 
 
@@ -40,7 +41,7 @@ def _counts(train: int, validation: int, test: int) -> dict[str, int]:
     return dict(zip(SPLITS, (train, validation, test), strict=True))
 
 
-LRA: dict[str, LraTask] = {
+LRA_TASKS: dict[str, LraTask] = {
     "text": LraTask(
         "text",
         num_labels=2,
@@ -97,27 +98,25 @@ def find_lra_task(name: str) -> LraTask:
     >>> find_lra_task("listops").flavours["tnn"].length
     2048
     """
-    if name in LRA:
-        return LRA[name]
-    close = get_close_matches(name.lower(), LRA, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(LRA)}"
-    raise ValueError(f"no task {name!r} in Long-Range Arena; {hint}")
+    if name not in LRA_TASKS:
+        raise ValueError(f"no task {name!r} in Long-Range Arena; {did_you_mean(name, LRA_TASKS)}")
+    return LRA_TASKS[name]
 
 
-def check_number(task: str, split: str, found: int, *, published: bool) -> None:
+def check_example_count(task: str, split: str, count: int, *, published: bool) -> None:
     """There must be examples; with `published`, as many as were published."""
-    if not found:
+    if not count:
         raise ValueError(f"{task}: the {split} split is empty")
-    wanted = find_lra_task(task).counts[split]
-    if published and found != wanted:
+    expected = find_lra_task(task).counts[split]
+    if published and count != expected:
         raise ValueError(
-            f"{task}: found {found:,} examples in the {split} split, where {wanted:,} are published; "
-            "check_counts=False takes them as they are"
+            f"{task}: the {split} split must have {expected:,} examples, as published; got {count:,}; "
+            "check_counts=False accepts any number"
         )
 
 
 def check_label(task: str, value: object, where: str) -> int:
-    """A class that a file writes as 1, or as 1.0."""
+    """The class that a file writes as 1 or 1.0."""
     classes = find_lra_task(task).num_labels
     try:
         number = float(str(value))

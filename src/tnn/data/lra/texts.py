@@ -1,4 +1,4 @@
-"""Texts of Long-Range Arena as a model reads them: ids, kept all in one array."""
+"""Texts of Long-Range Arena as token ids, all in one array."""
 
 from collections.abc import Callable, Iterable
 from itertools import chain, islice
@@ -15,15 +15,15 @@ from tnn.data.lra.sources import Row
 from tnn.data.lra.vocabulary import split_words
 from tnn.data.tokenizers import highest_id
 
-PREFIXES = ("", "pair_")  # of the keys of a first text and of a second
+PREFIXES = ("", "pair_")  # of the keys of the first and the second text
 PROBE = "The cat sat (on [MAX 4 7 ] ), the mat."
 
 
 class TextSet(Dataset[dict[str, Tensor]]):
-    """`input_ids` and `labels`, of pairs `pair_input_ids` too; texts are tokenised ahead and cut to `length` tokens.
+    """`input_ids` and `labels`, for pairs also `pair_input_ids`; texts are tokenised in advance and cut to `length`.
 
-    With `padded`, each has as many ids, 0 at the end, and an attention mask that tells which are not 0. The tokenizer
-    must be one of this package: characters and bytes, or with `words` what never goes across a blank.
+    With `padded`, all are padded with 0 to this length, and have an attention mask that is 0 there. The tokenizer must
+    be one of `make_lra_tokenizer`: of characters or bytes, or, with `words`, one whose tokens never contain a space.
 
     >>> from tnn.data.lra.sources import Row
     >>> from tnn.data.lra.texts import TextSet
@@ -38,16 +38,16 @@ class TextSet(Dataset[dict[str, Tensor]]):
     ) -> None:
         encode, dtype = _encoder(tokenizer, length, words), np.min_scalar_type(highest_id(tokenizer))
         ids, counts, labels = bytearray(), [], []
-        self.texts = 1  # in a row
+        self.texts = 1  # per row
         for row in rows:
             self.texts = len(row.texts)
             for text in row.texts:
-                found = np.fromiter(encode(text), dtype)
-                ids += found.tobytes()
-                counts.append(len(found))
+                text_ids = np.fromiter(encode(text), dtype)
+                ids += text_ids.tobytes()
+                counts.append(len(text_ids))
             labels.append(row.label)
         self.ids: NDArray[Any] = np.frombuffer(ids, dtype)  # of all texts
-        self.ends = np.cumsum(counts, dtype=np.int64)  # of each, in `ids`
+        self.ends = np.cumsum(counts, dtype=np.int64)  # of each text in `ids`
         self.labels = np.array(labels, np.int64)
         self.longest = max(counts, default=0)
         self.padded = padded
@@ -73,15 +73,15 @@ class TextSet(Dataset[dict[str, Tensor]]):
 
 
 def _encoder(tokenizer: Any, length: int, words: bool) -> Callable[[str], Iterable[int]]:
-    """The ids of a text, at most `length`. Each of its few kinds of pieces is tokenised once, then looked up."""
+    """A function from a text to at most `length` ids. Each distinct piece is tokenised once, then looked up."""
     from tokenizers import Tokenizer
 
     backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     backend.no_padding()
     backend.no_truncation()
-    backend.encode_special_tokens = True  # the name of a special token is text
+    backend.encode_special_tokens = True  # the name of a special token is treated as text
     end = backend.encode("").ids
-    look_up, pieces = _Known(backend).__getitem__, split_words if words else iter
+    look_up, pieces = _PieceIds(backend).__getitem__, split_words if words else iter
 
     def encode(text: str) -> Iterable[int]:
         ids = chain.from_iterable(map(look_up, pieces(text)))
@@ -89,12 +89,12 @@ def _encoder(tokenizer: Any, length: int, words: bool) -> Callable[[str], Iterab
 
     if [*chain.from_iterable(map(look_up, pieces(PROBE))), *end] != backend.encode(PROBE).ids:
         unit = "words" if words else "characters or bytes"
-        raise ValueError(f"the tokenizer must be one of Long-Range Arena, with {unit} for tokens; got another")
+        raise ValueError(f"the tokenizer must be one of make_lra_tokenizer, with {unit} as tokens; got another one")
     return encode
 
 
-class _Known(dict[str, list[int]]):
-    """The ids of pieces of texts."""
+class _PieceIds(dict[str, list[int]]):
+    """A cache: the ids of pieces of texts."""
 
     def __init__(self, backend: Any) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
-"""Tokenizers of Long-Range Arena, which can be saved with a model: characters and ListOps' tokens, as the authors of
-the paper have them; bytes and words, as Skyformer's."""
+"""Tokenizers for Long-Range Arena, which can be saved with a model: characters and ListOps tokens as in the paper's
+code; bytes and words as in Skyformer's."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -23,12 +23,15 @@ T = TypeVar("T")
 def make_lra_tokenizer(
     tokens: str, length: int, texts: Iterable[str] = (), min_frequency: int = 1
 ) -> "PreTrainedTokenizerFast":
-    """The tokenizer of a flavour's `tokens`, which cuts to `length`; its vocabulary is learned from the texts.
+    """The tokenizer for the `tokens` of a flavour, which cuts to `length`; its vocabulary is learned from the texts.
 
-    "characters" are those that the texts have at least `min_frequency` times; "listops" is what stands between blanks,
-    without parentheses and with X for the closing bracket. Both begin with `<pad>`, `<unk>` and `<eos>`, the more
-    frequent first after them, and end a text with `<eos>`. "bytes" are numbered from 1, after `<pad>`, and nothing is
-    learned; "words" are alphanumeric, so that brackets are lost; they come after `<pad>` and `<unk>`.
+    - "characters": those that occur at least `min_frequency` times in the texts;
+    - "listops": split at spaces, without parentheses, X for the closing bracket;
+    - "bytes": from id 1, after `<pad>`; nothing is learned;
+    - "words": alphanumeric, so brackets are lost; they come after `<pad>` and `<unk>`.
+
+    The first two start with `<pad>`, `<unk>` and `<eos>`, then the tokens by descending frequency, and end each text
+    with `<eos>`.
 
     >>> from tnn.data.lra.vocabulary import make_lra_tokenizer
     >>> tokenizer = make_lra_tokenizer("characters", 4, ["abba", "cab"], min_frequency=2)
@@ -52,7 +55,7 @@ def _characters(length: int, texts: Iterable[str], min_frequency: int) -> "PreTr
     by_frequency = frequent[np.argsort(-counts[frequent], kind="stable")]
     special = PAD | UNK | EOS
     vocabulary = _numbered([*special.values(), *map(chr, by_frequency)])
-    backend = Tokenizer(models.BPE(vocabulary, [], unk_token=UNK["unk_token"]))  # without merges: one token a character
+    backend = Tokenizer(models.BPE(vocabulary, [], unk_token=UNK["unk_token"]))  # no merges: one token per character
     backend.decoder = decoders.Fuse()
     return _wrap(backend, length, special)
 
@@ -89,15 +92,15 @@ def _words(length: int, texts: Iterable[str], min_frequency: int) -> "PreTrained
 def _learn_words(
     backend: "Tokenizer", texts: Iterable[str], min_frequency: int, special: dict[str, str]
 ) -> "Tokenizer":
-    """Gives it a vocabulary: what it makes of the texts, the more frequent first."""
+    """Give the backend the vocabulary of the texts, by descending frequency."""
     from tokenizers import models
 
-    pieces = Counter(chain.from_iterable(map(split_words, texts)))  # few, so that each is looked at once
+    pieces = Counter(chain.from_iterable(map(split_words, texts)))  # there are few distinct ones: each is split once
     counts = Counter[str]()
     for piece, count in pieces.items():
         for word, _ in backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(piece)):
             counts[word] += count
-    names = list(special.values())  # as words of a text, too, they are these tokens
+    names = list(special.values())  # in a text, too, these words stand for the special tokens
     frequent = sorted((-n, word) for word, n in counts.items() if n >= min_frequency and word not in names)
     tokens = [*names, *(word for _, word in frequent)]
     backend.model = models.WordLevel(_numbered(tokens), UNK["unk_token"])
@@ -105,7 +108,7 @@ def _learn_words(
 
 
 def split_words(text: str) -> list[str]:
-    """Pieces that no word of `listops` or `words` goes across; at other white space the tokenizers split themselves."""
+    """Pieces at whose borders "listops" and "words" always split; the tokenizers split further themselves."""
     return text.split(" ")
 
 
@@ -121,7 +124,7 @@ def _wrap(backend: "Tokenizer", length: int, special: dict[str, str]) -> "PreTra
         tokenizer_object=backend,
         model_max_length=length,
         padding_side="right",
-        split_special_tokens=True,  # their names in a text are text
+        split_special_tokens=True,  # the name of a special token in a text is treated as text
         clean_up_tokenization_spaces=False,
         **special,
     )
@@ -132,7 +135,7 @@ def _numbered(tokens: list[str]) -> dict[str, int]:
 
 
 def in_batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of so many, the last maybe of fewer."""
+    """Lists of `size` items; the last one may be shorter."""
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch

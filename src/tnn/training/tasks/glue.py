@@ -6,7 +6,7 @@ from typing import Any
 from transformers import AutoConfig
 
 from tnn.data.blocks import collate
-from tnn.data.glue import GlueDataset, find_task, load_glue, majority_score, score
+from tnn.data.glue import GlueDataset, find_glue_task, load_glue, majority_score, score
 from tnn.data.tokenizers import load_tokenizer
 from tnn.models import TNNForSequenceClassification
 from tnn.training.recipe import GlueRecipe
@@ -21,10 +21,10 @@ def glue_task(recipe: GlueRecipe) -> Task:
     folder = checked_model_folder(recipe.model.start_from)
     tokenizer = load_tokenizer(folder, AutoConfig.from_pretrained(folder).vocab_size)
     train = glue_sets(recipe, tokenizer, ["train"])["train"]
-    validation, *others = glue_sets(recipe, tokenizer, find_task(name).validations).items()
+    validation, *others = glue_sets(recipe, tokenizer, find_glue_task(name).validations).items()
     evaluations = {"eval": validation[1], **{f"eval_{split.rpartition('_')[2]}": found for split, found in others}}
     seen = [label for label in train.labels if label is not None]
-    changes = {"num_labels": find_task(name).num_labels, **recipe.model.changes}
+    changes = {"num_labels": find_glue_task(name).num_labels, **recipe.model.changes}
     return Task(
         lambda: load_with_tokenizer(TNNForSequenceClassification, folder, changes, tokenizer),
         train=train,
@@ -32,7 +32,7 @@ def glue_task(recipe: GlueRecipe) -> Task:
         collate=collate(tokenizer.pad_token_id),
         processor=tokenizer,
         metrics=glue_metrics(name),
-        metric=find_task(name).metrics[0],
+        metric=find_glue_task(name).metrics[0],
         others={prefix: found for prefix, found in evaluations.items() if prefix != "eval"},
         to_beat={
             f"majority_{prefix}_{metric}": value
@@ -53,6 +53,6 @@ def glue_metrics(name: str) -> Callable[[Any], dict[str, float]]:
 
     def metrics(found: Any) -> dict[str, float]:
         outputs = found.predictions
-        return score(name, outputs.argmax(-1) if find_task(name).classes else outputs.squeeze(-1), found.label_ids)
+        return score(name, outputs.argmax(-1) if find_glue_task(name).classes else outputs.squeeze(-1), found.label_ids)
 
     return metrics
