@@ -60,7 +60,7 @@ class BigBirdAttention(ProjectedAttention):
         seed: int = 0,
         attention_dropout: float = 0.0,
     ):
-        BigBirdAttention.check_options(hidden_size, block=block, random_blocks=random_blocks)
+        BigBirdAttention.check_options(hidden_size, block=block, random_blocks=random_blocks, seed=seed)
         super().__init__(
             hidden_size,
             causal=causal,
@@ -73,10 +73,13 @@ class BigBirdAttention(ProjectedAttention):
         self.seed = seed
 
     @classmethod
-    def check_options(cls, hidden_size: int, *, block: int = 64, random_blocks: int = 3, **options: Any) -> None:
+    def check_options(
+        cls, hidden_size: int, *, block: int = 64, random_blocks: int = 3, seed: int = 0, **options: Any
+    ) -> None:
         super().check_options(hidden_size, **options)
         check_positive("block", block)
         check_positive("random_blocks", random_blocks)
+        check_positive("seed", seed, at_least=0)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor | None) -> Tensor:
         n = q.shape[-2]
