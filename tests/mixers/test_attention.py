@@ -193,13 +193,13 @@ def test_gradients_are_causal_and_flow_through_the_state(name):
     mixer = mixer_of(name, causal=True)
     with torch.enable_grad():
         x = torch.randn(1, 20, D, dtype=torch.float64, requires_grad=True)
-        (found,) = torch.autograd.grad(mixer(x)[0, 9].sum(), x)
+        (gradient,) = torch.autograd.grad(mixer(x)[0, 9].sum(), x)
         state = mixer.new_state()
         y = torch.cat([state(x[:, :8]), state(x[:, 8:9]), state(x[:, 9:])], 1)
         (by_parts,) = torch.autograd.grad(y.square().sum(), x)
         (whole,) = torch.autograd.grad(mixer(x).square().sum(), x)
-    assert (found[0, 10:] == 0).all()
-    assert (found[0, :10] != 0).any(-1).all()
+    assert (gradient[0, 10:] == 0).all()
+    assert (gradient[0, :10] != 0).any(-1).all()
     close(by_parts, whole)
 
 

@@ -166,9 +166,9 @@ def test_gradients_are_causal(name, training):
     with torch.enable_grad():
         x = torch.randn(1, 150, D, dtype=torch.float64, requires_grad=True)
         for i in (0, 63, 64, 100):
-            (found,) = torch.autograd.grad(mixer(x)[0, i].sum(), x)
-            assert (found[0, i + 1 :] == 0).all()
-        assert (found[0, :101] != 0).any(-1).float().mean() > 0.9
+            (gradient,) = torch.autograd.grad(mixer(x)[0, i].sum(), x)
+            assert (gradient[0, i + 1 :] == 0).all()
+        assert (gradient[0, :101] != 0).any(-1).float().mean() > 0.9
 
 
 @correct
@@ -235,9 +235,9 @@ def test_gradients_flow_through_the_state(name):
         x = torch.randn(1, 90, D, dtype=torch.float64, requires_grad=True)
         state = mixer.new_state()
         y = torch.cat([state(x[:, :70]), state(x[:, 70:71]), state(x[:, 71:])], 1)
-        (found,) = torch.autograd.grad(y.square().sum(), x)
+        (gradient,) = torch.autograd.grad(y.square().sum(), x)
         (expected,) = torch.autograd.grad(mixer(x).square().sum(), x)
-    close(found, expected)
+    close(gradient, expected)
 
 
 def test_who_has_a_state():
@@ -335,8 +335,8 @@ def test_lra_performer():
     weights = (q @ (k * mask[:, None]).mT / 4).exp()
     expected = mixer.output(weights / weights.sum(-1, keepdim=True) @ (v * mask[:, None]))
     y = mixer(x, mask[None])
-    found = mixer(x.masked_fill(~mask[:, None], 0), mask[None])
-    close(y[:, :20], found[:, :20], 1e-12)
+    masked = mixer(x.masked_fill(~mask[:, None], 0), mask[None])
+    close(y[:, :20], masked[:, :20], 1e-12)
     assert (y - expected)[:, :20].norm() < 0.03 * expected[:, :20].norm()
     assert torch.equal(mixer.train()(x), mixer(x))
 

@@ -62,19 +62,19 @@ def dense_causal(mixer, x, memory=None):
     for h in range(mixer.num_heads):
         part = slice(h * size, (h + 1) * size)
         for i in range(n):
-            scores, found = [], []
+            scores, seen_values = [], []
             for u in range(old + i // c):
                 apart = mixer.far_position_proj(sinusoid(old + i // c - u - 1, D))[part]
                 scores.append(q[i, h] @ mixer.far_norm(keys[u])[part] + q[i, h] @ apart)
-                found.append(mixer.far_norm(values[u])[part])
+                seen_values.append(mixer.far_norm(values[u])[part])
             for lag in range(w):
                 j = i - lag + len(held)
                 if j >= 0:
                     apart = mixer.near_position_proj(sinusoid(lag, D))[part]
                     content = (q[i, h] + mixer.content_bias[h, 0]) @ key[j, h]
                     scores.append(content + (q[i, h] + mixer.position_bias[h, 0]) @ apart)
-                    found.append(value[j, h])
-            y[i, h] = torch.stack(scores).softmax(0) @ torch.stack(found)
+                    seen_values.append(value[j, h])
+            y[i, h] = torch.stack(scores).softmax(0) @ torch.stack(seen_values)
     return mixer.out_proj(y.flatten(1))
 
 
@@ -162,12 +162,12 @@ def test_gradients_are_causal():
     with torch.enable_grad():
         x = torch.randn(1, 40, D, dtype=torch.float64, requires_grad=True)
         for i in (0, 3, 4, 5, 6, 23, 30):
-            (found,) = torch.autograd.grad(mixer(x)[0, i].sum(), x)
-            assert (found[0, i + 1 :] == 0).all()
-            assert (found[0, : i + 1] != 0).any(-1).all()
+            (gradient,) = torch.autograd.grad(mixer(x)[0, i].sum(), x)
+            assert (gradient[0, i + 1 :] == 0).all()
+            assert (gradient[0, : i + 1] != 0).any(-1).all()
 
 
-def test_published_port_begins_with_what_it_remembers():
+def test_published_form_starts_with_its_memory():
     mixer = mixer_of(True, as_published=True)
     parts = torch.randn(30, D, dtype=torch.float64).split([7, 1, 14, 8])
     memory = torch.zeros(12, D, dtype=torch.float64)
@@ -202,7 +202,7 @@ def test_memory_survives_inference_mode_and_is_not_trained_through():
     assert x.grad is not None
 
 
-def test_the_default_remembers_nothing():
+def test_the_default_keeps_no_memory():
     mixer = mixer_of(True)
     x = torch.randn(1, 15, D, dtype=torch.float64)
     assert torch.equal(mixer(x), mixer(x))

@@ -381,10 +381,10 @@ def test_bigbird_draws_blocks_not_seen_otherwise(random_blocks, more):
     assert random.shape == (2, blocks - 2, random_blocks)
     for a in range(2):
         for i in range(1, blocks - 1):
-            found = random[a, i - 1][drawn[a, i - 1]].tolist()
-            others = blocks - len({0, blocks - 1, i - 1, i, i + 1})
-            assert len(set(found)) == len(found) == min(random_blocks, others)
-            assert not set(found) & {0, blocks - 1, i - 1, i, i + 1}
+            chosen = random[a, i - 1][drawn[a, i - 1]].tolist()
+            available = blocks - len({0, blocks - 1, i - 1, i, i + 1})
+            assert len(set(chosen)) == len(chosen) == min(random_blocks, available)
+            assert not set(chosen) & {0, blocks - 1, i - 1, i, i + 1}
 
 
 @pytest.mark.parametrize(("n", "last"), [(1024, 14), (4096, 15), (2048, 9)])
@@ -393,8 +393,8 @@ def test_published_bigbird_draws_from_the_beginning(n, last):
     candidates = [mixer._candidates(row, n // 64) for row in range(1, n // 64 - 1)]
     assert max(map(max, candidates)) == last
     assert min(map(min, candidates)) == 1
-    for row, found in enumerate(candidates[:-2], start=1):
-        assert not set(found) & {row - 1, row, row + 1}
+    for row, allowed in enumerate(candidates[:-2], start=1):
+        assert not set(allowed) & {row - 1, row, row + 1}
     if n == 4096:
         assert candidates[0] == list(range(3, 16))
         assert candidates[1] == list(range(4, 16))
@@ -409,7 +409,7 @@ def test_published_bigbird_draws_from_the_beginning(n, last):
         assert candidates[20] == list(range(1, 10))
     random, drawn = mixer._random_blocks(n // 64)
     assert drawn.all()
-    assert all(int(b) in found for head in random for row, found in zip(head, candidates, strict=True) for b in row)
+    assert all(int(b) in allowed for head in random for row, allowed in zip(head, candidates, strict=True) for b in row)
 
 
 def test_published_bigbird_at_the_published_length():

@@ -63,14 +63,14 @@ def s4_recurrence(operator, channel, length, side=0, *, conjugates=True):
 
 
 def s4_response(operator, channel, length, side=0):
-    found = s4_recurrence(operator, channel, length, side)
-    assert found.imag.abs().max() < 1e-12
-    return found.real.tolist()
+    response = s4_recurrence(operator, channel, length, side)
+    assert response.imag.abs().max() < 1e-12
+    return response.real.tolist()
 
 
 def dss_response(operator, channel, length, side=0):
     dt_real, dt_imaginary = operator.log_dt[channel].double().exp().tolist()
-    found = [0.0] * length
+    response = [0.0] * length
     for weight, pole in zip(operator.weights[channel, side], operator.poles, strict=True):
         weight, pole = number(weight), number(pole)
         rate = complex(dt_real * pole.real, dt_imaginary * pole.imag)
@@ -79,8 +79,8 @@ def dss_response(operator, channel, length, side=0):
         total = (_exp(length * inner) - 1) * pole
         factor = weight * (_exp(inner) - 1) * total.conjugate() / (abs(total) ** 2 + 1e-7)
         for t in range(length):
-            found[t] += (factor * _exp((t - length + 1 if grows else t) * rate)).real
-    return found
+            response[t] += (factor * _exp((t - length + 1 if grows else t) * rate)).real
+    return response
 
 
 def gss_response(operator, channel, length, side=0):
@@ -254,10 +254,10 @@ def test_packed_and_padded_sequences_come_out_as_if_alone(method, causal):
     padded = mixer(x, ids == 1)
     ids[3] = torch.tensor([1, 1, 1, 2, 2, 2, 2, 2, 3, 0, 0])
     packed = mixer(x, Sequences(ids))
-    for row, found in [(0, padded), (1, padded), (2, padded), (0, packed), (1, packed), (2, packed), (3, packed)]:
+    for row, outputs in [(0, padded), (1, padded), (2, padded), (0, packed), (1, packed), (2, packed), (3, packed)]:
         for document in ids[row][ids[row] > 0].unique():
             member = ids[row] == document
-            assert torch.allclose(found[row, member], mixer(x[row, member][None])[0], atol=1e-10)
+            assert torch.allclose(outputs[row, member], mixer(x[row, member][None])[0], atol=1e-10)
 
 
 @methods
