@@ -97,7 +97,7 @@ class LinformerAttention(ProjectedAttention):
                 int(real.any(dim=tuple(range(real.ndim - 1))).nonzero().max()) + 1
             )  # without the padding at the end
         if length > self.max_length:
-            raise ValueError(f"a sequence may have at most max_length = {self.max_length} positions; got {length}")
+            raise ValueError(f"a sequence may have max_length = {self.max_length} positions; got {length}")
         mix = self.projection[..., :length]  # (heads, projected, n)
         return self.softmax_attention(q, mix @ k[..., :length, :], mix @ v[..., :length, :])
 

@@ -64,7 +64,7 @@ MINI: Fields = {"mixer_options": {"state_size": 16}}
         *[lra(task, LRA, LRA_CHANGES.get(task, {})) for task in LRA_TASKS],
         # Twice as wide as the other mixers, as published.
         mini_causal_lm(MINI, sizes(4, 256, embedding_size=128)),
-        # Wider than the other mixers, but not twice: the output matrix is the embedding, which would be all there is.
+        # Not twice as wide: the embedding, which is also the output matrix, would have nearly all parameters.
         mini_masked_lm(MINI, NO_POSITIONS, sizes(5, 168), norm="simple_rms", norm_position="pre"),
         mini_lra(MINI, NO_POSITIONS, num_hidden_layers=4),
         mini_lra_image(NO_POSITIONS, num_hidden_layers=4, mixer_options={"state_size": 18}),

@@ -30,7 +30,7 @@ from tnn.mixers.presets import (
 )
 from tnn.mixers.registry import register_mixer
 
-# Image models. DeiT classifies a token of its own; these classify the mean over all patches.
+# Image models. DeiT classifies a class token; these classify the mean over all patches.
 DEIT: Fields = {
     "dims": 1,
     "norm": "layer",
