@@ -84,7 +84,7 @@ def test_padded_and_packed_sequences_are_alone(name, causal):
 
 @methods
 def test_published_port_masks_as_well(name):
-    mixer = mixer_of(name, faithful=True)
+    mixer = mixer_of(name, as_published=True)
     x = torch.randn(1, 9, D, dtype=torch.float64)
     mask = torch.tensor([[True] * 6 + [False] * 3])
     close(mixer(x, mask)[:, :6], mixer(x[:, :6]))
@@ -170,7 +170,7 @@ def test_state_can_be_cropped_selected_copied_and_reset(name, padded):
     state = mixer.new_state()
     state(x[:, :15], Sequences(mask[:, :15]) if padded else None)
     twin = copy.deepcopy(state)
-    assert twin.operator is mixer
+    assert twin.owner is mixer
     twin(torch.randn(2, 3, D, dtype=torch.float64))
     state.crop(5)
     assert state.seen == 10
@@ -193,13 +193,13 @@ def test_gradients_are_causal_and_flow_through_the_state(name):
     mixer = mixer_of(name, causal=True)
     with torch.enable_grad():
         x = torch.randn(1, 20, D, dtype=torch.float64, requires_grad=True)
-        (found,) = torch.autograd.grad(mixer(x)[0, 9].sum(), x)
+        (gradient,) = torch.autograd.grad(mixer(x)[0, 9].sum(), x)
         state = mixer.new_state()
         y = torch.cat([state(x[:, :8]), state(x[:, 8:9]), state(x[:, 9:])], 1)
         (by_parts,) = torch.autograd.grad(y.square().sum(), x)
         (whole,) = torch.autograd.grad(mixer(x).square().sum(), x)
-    assert (found[0, 10:] == 0).all()
-    assert (found[0, :10] != 0).any(-1).all()
+    assert (gradient[0, 10:] == 0).all()
+    assert (gradient[0, :10] != 0).any(-1).all()
     close(by_parts, whole)
 
 
@@ -215,9 +215,9 @@ def test_dropout_acts_in_training_only(name):
 
 @methods
 def test_only_causal_attention_has_a_state(name):
-    assert mixer_of(name).stateful is None
+    assert mixer_of(name).state_owner is None
     mixer = mixer_of(name, causal=True)
-    assert mixer.stateful is mixer
+    assert mixer.state_owner is mixer
 
 
 def test_start_of_the_weights():

@@ -1,4 +1,4 @@
-"""Presets of the methods that TNN is compared with: their parameters, as the paper's tables have them."""
+"""Presets of the mixers that TNN is compared with: their parameter counts, as in the paper's tables."""
 
 import pytest
 import torch
@@ -6,9 +6,11 @@ import torch
 import tnn
 from tnn import TNNImageConfig
 from tnn.layers import count_parameters
-from tnn.mixers import METHODS
-from tnn.mixers.block import BaselineBlock
+from tnn.mixers import find_mixer, list_mixers
+from tnn.mixers.block import TNNBlock
 
+METHODS = [name for name in list_mixers() if name not in ("tnn", "gtu", "attention")]
+CAUSAL_METHODS = [name for name in METHODS if find_mixer(name).cls.has_causal_form]
 CAUSAL = {
     "transformer": 44_650_496,
     "alibi": 44_650_496,
@@ -74,10 +76,11 @@ def size(module):
 def test_the_tables_name_every_preset():
     names = {f"wikitext103-alm-{method}" for method in CAUSAL} | {f"wikitext103-blm-{method}" for method in MASKED}
     names |= {f"lra-{task}-{method}" for task in SKYFORMER for method in SKYFORMER_METHODS + AUTHORS_METHODS}
-    names |= {f"mini-alm-{method}" for method in METHODS if METHODS[method].causal}
+    names |= {f"mini-alm-{method}" for method in CAUSAL_METHODS}
     names |= {f"mini-blm-{method}" for method in MASKED} | {f"mini-lra-{method}" for method in METHODS}
     names |= {f"mini-lra-image-{method}" for method in PIXEL_METHODS}
     names |= {f"{name}-transformer" for name in ("imagenet-tiny", "imagenet-small", "mini-image")}
+    assert {preset.name for method in METHODS for preset in find_mixer(method).presets} == names
     assert {name for name in tnn.list_presets() if name.endswith(tuple(f"-{method}" for method in METHODS))} == names
 
 
@@ -97,12 +100,12 @@ def test_presets_have_the_papers_counts(name):
 
 @pytest.mark.parametrize("method", SKYFORMER_METHODS)
 def test_skyformers_blocks(method):
-    """All of one size: what the published Linformer does not train, and what its Reformer does not use, faithful."""
+    """All have one size as published, with what its Linformer does not train and its Reformer does not use."""
     model = model_of(f"lra-text-{method}")
     config = model.config
-    options = {**config.block_options(), "faithful": True}
+    options = {**config.block_options(), "as_published": True}
     with torch.device("meta"):
-        assert size(BaselineBlock(**options)) == 33_472
+        assert size(TNNBlock(**options)) == 33_472
     own = {"linformer": 33_472 + 2 * 128 * 4096, "reformer": 29_184}.get(method, 33_472)
     assert size(model.model.layers[0]) == own
 
@@ -123,7 +126,7 @@ LENGTHS = {"text": 4096, "listops": 2048, "retrieval": 4000, "pathfinder": 1024,
 def test_the_authors_blocks(method, task):
     config = tnn.load_preset(f"lra-{task}-{method}")
     with torch.device("meta"):
-        block = BaselineBlock(**config.block_options(), faithful=method.startswith("flash"))
+        block = TNNBlock(**config.block_options(), as_published=method.startswith("flash"))
     inside = [part for part in (block.token_mixer, block.channel_mixer) if part is not None]
     biases = 2 * LENGTHS[task] - 1 if method.startswith("flash") else 0
     wanted = 17_024 if (task, method) == ("image", "s4") else AUTHORS[method]
@@ -135,7 +138,7 @@ def test_s4_has_the_encoder_of_the_papers_table():
     assert size(model.layers) + size(model.norm) == 66_944
 
 
-@pytest.mark.parametrize("method", [method for method in METHODS if METHODS[method].causal])
+@pytest.mark.parametrize("method", CAUSAL_METHODS)
 def test_mini_language_models_are_of_one_size(method):
     assert size(model_of(f"mini-alm-{method}")) == pytest.approx(size(model_of("mini-alm")), rel=0.05)
 

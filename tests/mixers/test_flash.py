@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tnn.layers import count_parameters
 from tnn.layers.sequences import Sequences
-from tnn.mixers.block import BaselineBlock
+from tnn.mixers.block import TNNBlock
 from tnn.mixers.flash import FlashLinear, FlashQuad
 
 D, S = 6, 4
@@ -47,7 +47,7 @@ def parts(mixer, x):
 
 def bias_of(mixer, reach):
     """w by distance j - i, which the tensor holds from the most negative on."""
-    zero = mixer.max_length - 1 if mixer.faithful else reach - 1
+    zero = mixer.max_length - 1 if mixer.as_published else reach - 1
     return lambda distance: mixer.bias[zero + distance]
 
 
@@ -80,19 +80,19 @@ def close(a, b, tolerance=1e-10):
 
 
 @settings(max_examples=25)
-@given(n=st.integers(1, 40), chunk=st.integers(1, 17), causal=st.booleans(), faithful=st.booleans())
-def test_linear_is_the_matrix(n, chunk, causal, faithful):
+@given(n=st.integers(1, 40), chunk=st.integers(1, 17), causal=st.booleans(), as_published=st.booleans())
+def test_linear_is_the_matrix(n, chunk, causal, as_published):
     with torch.no_grad():
-        mixer = make(FlashLinear, chunk=chunk, causal=causal, faithful=faithful, max_length=20)
+        mixer = make(FlashLinear, chunk=chunk, causal=causal, as_published=as_published, max_length=20)
         x = torch.randn(n, D, dtype=torch.float64)
         close(mixer(x), dense_linear(mixer, x))
 
 
 @settings(max_examples=25)
-@given(n=st.integers(1, 40), limit=st.integers(1, 40), causal=st.booleans(), faithful=st.booleans())
-def test_quad_is_the_matrix_shorter_and_longer_than_its_bias(n, limit, causal, faithful):
+@given(n=st.integers(1, 40), limit=st.integers(1, 40), causal=st.booleans(), as_published=st.booleans())
+def test_quad_is_the_matrix_shorter_and_longer_than_its_bias(n, limit, causal, as_published):
     with torch.no_grad():
-        mixer = make(FlashQuad, max_length=limit, causal=causal, faithful=faithful)
+        mixer = make(FlashQuad, max_length=limit, causal=causal, as_published=as_published)
         x = torch.randn(n, D, dtype=torch.float64)
         close(mixer(x), dense_quad(mixer, x))
 
@@ -147,7 +147,7 @@ def test_each_sequence_is_mixed_alone(kind, options, causal):
 
 
 def test_the_published_form_takes_padding_for_tokens():
-    mixer, x = make(FlashLinear, chunk=4, faithful=True), torch.randn(2, 9, D, dtype=torch.float64)
+    mixer, x = make(FlashLinear, chunk=4, as_published=True), torch.randn(2, 9, D, dtype=torch.float64)
     mask = torch.ones(2, 9)
     mask[0, 5:] = 0
     with torch.no_grad():
@@ -194,7 +194,7 @@ def test_rows_are_selected_and_states_copied():
         assert state.batch_size is None
         state(x[:, :11])
         twin = copy.deepcopy(state)
-        assert twin.operator is mixer
+        assert twin.owner is mixer
         twin(torch.randn(3, 9, D, dtype=torch.float64))
         state.select(order)
         assert state.batch_size == 4
@@ -208,8 +208,8 @@ def test_rows_are_selected_and_states_copied():
 
 
 def test_only_a_causal_linear_form_has_a_state():
-    assert FlashLinear(D).stateful is None
-    assert FlashQuad(D, causal=True).stateful is None
+    assert FlashLinear(D).state_owner is None
+    assert FlashQuad(D, causal=True).state_owner is None
 
 
 def test_gradients_through_parts():
@@ -239,23 +239,23 @@ def test_half_precision(kind, dtype):
 
 def test_published_parameter_counts():
     def count(mixer, size, norm, **options):
-        return count_parameters(BaselineBlock(size, mixer=mixer, norm=norm, faithful=True, **options)).trained
+        return count_parameters(TNNBlock(size, mixer=mixer, norm=norm, as_published=True, **options)).trained
 
     assert count("flash", 512, "scale", causal=True) == 1_643_392
     assert count("flash-quad", 512, "scale", causal=True) == 1_642_880
     assert count("flash", 768, "layer") == 3_645_055
-    arena = {"key_size": 64, "max_length": 1024}
-    assert count("flash-quad", 64, "layer", **arena) == 29_568 + 2047
-    assert count("flash", 64, "scale", **arena) == 29_697 + 2047
+    lra = {"key_size": 64, "max_length": 1024}
+    assert count("flash-quad", 64, "layer", **lra) == 29_568 + 2047
+    assert count("flash", 64, "scale", **lra) == 29_697 + 2047
     # Without what nothing uses: two vectors, and distances beyond a chunk or to later tokens.
-    small = count_parameters(BaselineBlock(512, mixer="flash", norm="scale", causal=True)).trained
+    small = count_parameters(TNNBlock(512, mixer="flash", norm="scale", causal=True)).trained
     assert small == 1_643_392 - 2 * 128 - 1023 + 64
 
 
 @pytest.mark.parametrize("kind", [FlashLinear, FlashQuad])
-@pytest.mark.parametrize("faithful", [True, False])
-def test_everything_that_can_learn_does(kind, faithful):
-    mixer = kind(32, causal=True, faithful=faithful)
+@pytest.mark.parametrize("as_published", [True, False])
+def test_everything_that_can_learn_does(kind, as_published):
+    mixer = kind(32, causal=True, as_published=as_published)
     mixer.requires_grad_(True).train()  # as after loading: what nothing uses is frozen again
     assert mixer.gain.std().item() == pytest.approx(0.02, rel=0.2)
     assert (mixer.offset == 0).all()
@@ -271,7 +271,7 @@ def test_options_are_checked():
     for options, message in (
         ({"key_size": 7}, "key_size must be even"),
         ({"chunk": 0}, "chunk must be at least 1"),
-        ({"chunk": 64, "max_length": 32, "faithful": True}, "chunk must be at most max_length 32"),
+        ({"chunk": 64, "max_length": 32, "as_published": True}, "chunk must be at most max_length 32"),
         ({"expansion": 0.3}, "expansion must make"),
     ):
         with pytest.raises(ValueError, match=message):

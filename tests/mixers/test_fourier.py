@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tnn.layers import count_parameters
 from tnn.layers.sequences import Sequences
 from tnn.mixers.afno import AdaptiveFourier
-from tnn.mixers.block import BaselineBlock
+from tnn.mixers.block import TNNBlock
 from tnn.mixers.fnet import FourierMixer
 from tnn.mixers.gfnet import GlobalFilter
 
@@ -120,7 +120,7 @@ def test_each_sequence_is_mixed_alone(method):
 
 @methods
 def test_the_published_form_takes_padding_for_tokens(method):
-    mixer, x = make(method, faithful=True), torch.randn(2, 9, D, dtype=torch.float64)
+    mixer, x = make(method, as_published=True), torch.randn(2, 9, D, dtype=torch.float64)
     mask = torch.ones(2, 9)
     mask[0, 5:] = 0
     with torch.no_grad():
@@ -157,7 +157,7 @@ def test_filters_start_small():
 
 def test_published_parameter_counts():
     def count(mixer):
-        return count_parameters(BaselineBlock(768, mixer=mixer, norm_position="post")).trained
+        return count_parameters(TNNBlock(768, mixer=mixer, glu_expansion=4, norm="layer", norm_position="post")).trained
 
     assert count("fnet") == 4_725_504
     assert count("gfnet") == 5_120_256
@@ -167,7 +167,7 @@ def test_published_parameter_counts():
 def test_there_is_no_causal_form():
     for mixer in MAKERS:
         with pytest.raises(ValueError, match="bidirectional only"):
-            BaselineBlock(16, mixer=mixer, causal=True)
+            TNNBlock(16, mixer=mixer, causal=True)
 
 
 def test_options_are_checked():

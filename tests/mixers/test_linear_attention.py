@@ -18,12 +18,12 @@ METHODS = {
     "elu": (EluAttention, {}),
     "cosformer": (CosformerAttention, {}),
     "performer": (PerformerAttention, {"features": 24}),
-    "published performer": (PerformerAttention, {"features": 24, "faithful": True}),
-    "arena performer": (PerformerAttention, {"features": 24, "faithful": True, "redraw": False}),
+    "published performer": (PerformerAttention, {"features": 24, "as_published": True}),
+    "lra performer": (PerformerAttention, {"features": 24, "as_published": True, "redraw": False}),
 }
 methods = pytest.mark.parametrize("name", METHODS)
 correct = pytest.mark.parametrize("name", ["elu", "cosformer", "performer"])
-stateful = pytest.mark.parametrize("name", ["elu", "performer"])
+with_state = pytest.mark.parametrize("name", ["elu", "performer"])
 D = 12
 
 
@@ -144,18 +144,19 @@ def test_padded_and_packed_sequences_are_alone(name, causal):
 
 @pytest.mark.parametrize("method", [EluAttention, CosformerAttention, PerformerAttention])
 def test_published_ports_take_padding_for_tokens(method):
-    mixer = method(D, num_heads=3, faithful=True).eval()
+    mixer = method(D, num_heads=3, as_published=True).eval()
     x = torch.randn(1, 9, D)
     mask = torch.tensor([[True] * 6 + [False] * 3])
     assert torch.equal(mixer(x, mask), mixer(x * mask[..., None]))
 
 
 def test_the_state_of_a_published_port_does_so_too():
-    mixer = mixer_of("elu", causal=True, faithful=True)
+    mixer = mixer_of("elu", causal=True, as_published=True)
     x = torch.randn(2, 9, D, dtype=torch.float64)
     mask = torch.tensor([[False] * 3 + [True] * 6, [True] * 9])
     state = mixer.new_state()
-    close(torch.cat([state(x[:, :5], Sequences(mask[:, :5])), state(x[:, 5:])], 1), mixer(x, Sequences(mask)))
+    parts = mixer(x[:, :5], Sequences(mask[:, :5]), state), mixer(x[:, 5:], state=state)
+    close(torch.cat(parts, 1), mixer(x, Sequences(mask)))
 
 
 @methods
@@ -165,9 +166,9 @@ def test_gradients_are_causal(name, training):
     with torch.enable_grad():
         x = torch.randn(1, 150, D, dtype=torch.float64, requires_grad=True)
         for i in (0, 63, 64, 100):
-            (found,) = torch.autograd.grad(mixer(x)[0, i].sum(), x)
-            assert (found[0, i + 1 :] == 0).all()
-        assert (found[0, :101] != 0).any(-1).float().mean() > 0.9
+            (gradient,) = torch.autograd.grad(mixer(x)[0, i].sum(), x)
+            assert (gradient[0, i + 1 :] == 0).all()
+        assert (gradient[0, :101] != 0).any(-1).float().mean() > 0.9
 
 
 @correct
@@ -179,7 +180,7 @@ def test_later_tokens_change_nothing(name):
     close(mixer(x)[:, :60], mixer(other)[:, :60], 1e-13)
 
 
-@stateful
+@with_state
 @settings(max_examples=15)
 @given(parts=st.lists(st.integers(1, 90), min_size=1, max_size=6))
 def test_parts_equal_the_whole(name, parts):
@@ -191,7 +192,7 @@ def test_parts_equal_the_whole(name, parts):
     assert state.batch_size == 2
 
 
-@stateful
+@with_state
 def test_padding_is_left_out_of_the_state(name):
     mixer = mixer_of(name, causal=True)
     x = torch.randn(3, 130, D, dtype=torch.float64)
@@ -205,14 +206,14 @@ def test_padding_is_left_out_of_the_state(name):
         close(y[row, mask[row]], mixer(x[row, mask[row]]))
 
 
-@stateful
+@with_state
 def test_state_can_be_selected_copied_and_reset(name):
     mixer = mixer_of(name, causal=True)
     x = torch.randn(2, 90, D, dtype=torch.float64)
     state = mixer.new_state()
     state(x[:, :70])
     twin = copy.deepcopy(state)
-    assert twin.operator is mixer
+    assert twin.owner is mixer
     twin(torch.randn(2, 3, D, dtype=torch.float64))
     order = torch.tensor([1, 0, 1])
     state.select(order)
@@ -227,27 +228,27 @@ def test_state_can_be_selected_copied_and_reset(name):
     close(state(x[:1]), mixer(x[:1]))
 
 
-@stateful
+@with_state
 def test_gradients_flow_through_the_state(name):
     mixer = mixer_of(name, causal=True)
     with torch.enable_grad():
         x = torch.randn(1, 90, D, dtype=torch.float64, requires_grad=True)
         state = mixer.new_state()
         y = torch.cat([state(x[:, :70]), state(x[:, 70:71]), state(x[:, 71:])], 1)
-        (found,) = torch.autograd.grad(y.square().sum(), x)
+        (gradient,) = torch.autograd.grad(y.square().sum(), x)
         (expected,) = torch.autograd.grad(mixer(x).square().sum(), x)
-    close(found, expected)
+    close(gradient, expected)
 
 
 def test_who_has_a_state():
-    assert mixer_of("elu").stateful is None
-    assert mixer_of("cosformer", causal=True).stateful is None
-    assert mixer_of("published performer", causal=True).stateful is None
+    assert mixer_of("elu").state_owner is None
+    assert mixer_of("cosformer", causal=True).state_owner is None
+    assert mixer_of("published performer", causal=True).state_owner is None
     performer = mixer_of("performer", causal=True)
-    assert performer.stateful is performer
-    assert performer.train().stateful is None
+    assert performer.state_owner is performer
+    assert performer.train().state_owner is None
     fixed = mixer_of("performer", causal=True, redraw=False).train()
-    assert fixed.stateful is fixed
+    assert fixed.state_owner is fixed
 
 
 # --- Performer
@@ -322,9 +323,9 @@ def test_performer_stays_finite(scale, size):
     assert gradient.isfinite().all()
 
 
-def test_arena_performer():
+def test_lra_performer():
     """Scaled twice: it comes close to another kernel; and padding counts in the divisor as a key of zeros."""
-    mixer = mixer_of("arena performer", features=20_000)
+    mixer = mixer_of("lra performer", features=20_000)
     with torch.no_grad():
         mixer.key_proj.weight.mul_(0.3)  # short vectors, for the small constant beside the features
         mixer.query_proj.weight.mul_(0.3)
@@ -334,8 +335,8 @@ def test_arena_performer():
     weights = (q @ (k * mask[:, None]).mT / 4).exp()
     expected = mixer.output(weights / weights.sum(-1, keepdim=True) @ (v * mask[:, None]))
     y = mixer(x, mask[None])
-    found = mixer(x.masked_fill(~mask[:, None], 0), mask[None])
-    close(y[:, :20], found[:, :20], 1e-12)
+    masked = mixer(x.masked_fill(~mask[:, None], 0), mask[None])
+    close(y[:, :20], masked[:, :20], 1e-12)
     assert (y - expected)[:, :20].norm() < 0.03 * expected[:, :20].norm()
     assert torch.equal(mixer.train()(x), mixer(x))
 

@@ -62,19 +62,19 @@ def dense_causal(mixer, x, memory=None):
     for h in range(mixer.num_heads):
         part = slice(h * size, (h + 1) * size)
         for i in range(n):
-            scores, found = [], []
+            scores, seen_values = [], []
             for u in range(old + i // c):
                 apart = mixer.far_position_proj(sinusoid(old + i // c - u - 1, D))[part]
                 scores.append(q[i, h] @ mixer.far_norm(keys[u])[part] + q[i, h] @ apart)
-                found.append(mixer.far_norm(values[u])[part])
+                seen_values.append(mixer.far_norm(values[u])[part])
             for lag in range(w):
                 j = i - lag + len(held)
                 if j >= 0:
                     apart = mixer.near_position_proj(sinusoid(lag, D))[part]
                     content = (q[i, h] + mixer.content_bias[h, 0]) @ key[j, h]
                     scores.append(content + (q[i, h] + mixer.position_bias[h, 0]) @ apart)
-                    found.append(value[j, h])
-            y[i, h] = torch.stack(scores).softmax(0) @ torch.stack(found)
+                    seen_values.append(value[j, h])
+            y[i, h] = torch.stack(scores).softmax(0) @ torch.stack(seen_values)
     return mixer.out_proj(y.flatten(1))
 
 
@@ -162,13 +162,13 @@ def test_gradients_are_causal():
     with torch.enable_grad():
         x = torch.randn(1, 40, D, dtype=torch.float64, requires_grad=True)
         for i in (0, 3, 4, 5, 6, 23, 30):
-            (found,) = torch.autograd.grad(mixer(x)[0, i].sum(), x)
-            assert (found[0, i + 1 :] == 0).all()
-            assert (found[0, : i + 1] != 0).any(-1).all()
+            (gradient,) = torch.autograd.grad(mixer(x)[0, i].sum(), x)
+            assert (gradient[0, i + 1 :] == 0).all()
+            assert (gradient[0, : i + 1] != 0).any(-1).all()
 
 
-def test_published_port_begins_with_what_it_remembers():
-    mixer = mixer_of(True, faithful=True)
+def test_published_form_starts_with_its_memory():
+    mixer = mixer_of(True, as_published=True)
     parts = torch.randn(30, D, dtype=torch.float64).split([7, 1, 14, 8])
     memory = torch.zeros(12, D, dtype=torch.float64)
     for part in parts:
@@ -179,7 +179,7 @@ def test_published_port_begins_with_what_it_remembers():
 
 
 def test_memory_of_another_batch_is_cut_or_filled():
-    mixer = mixer_of(True, faithful=True)
+    mixer = mixer_of(True, as_published=True)
     first, second, third = (torch.randn(rows, 15, D, dtype=torch.float64) for rows in (2, 3, 1))
     mixer(first)
     y = mixer(second)
@@ -190,7 +190,7 @@ def test_memory_of_another_batch_is_cut_or_filled():
 
 
 def test_memory_survives_inference_mode_and_is_not_trained_through():
-    mixer = mixer_of(True, faithful=True)
+    mixer = mixer_of(True, as_published=True)
     x = torch.randn(1, 15, D, dtype=torch.float64)
     with torch.inference_mode():
         mixer(x)
@@ -202,7 +202,7 @@ def test_memory_survives_inference_mode_and_is_not_trained_through():
     assert x.grad is not None
 
 
-def test_the_default_remembers_nothing():
+def test_the_default_keeps_no_memory():
     mixer = mixer_of(True)
     x = torch.randn(1, 15, D, dtype=torch.float64)
     assert torch.equal(mixer(x), mixer(x))
@@ -210,7 +210,7 @@ def test_the_default_remembers_nothing():
 
 
 def test_published_bidirectional_port_fills_up_with_zeros():
-    mixer = mixer_of(False, faithful=True)
+    mixer = mixer_of(False, as_published=True)
     x = torch.randn(1, 10, D, dtype=torch.float64)
     filled = torch.cat([x, torch.zeros(1, 2, D, dtype=torch.float64)], 1)
     close(mixer(x)[0], dense_bidirectional(mixer, filled[0])[:10])
@@ -253,8 +253,14 @@ def test_start_of_the_causal_weights():
     [
         ({"window": 0}, "window must be at least 1; got 0"),
         ({"landmarks": 0}, "landmarks must be at least 1; got 0"),
-        ({"faithful": True, "memory": 100}, "memory must be a multiple of chunk 32, and not below window 64; got 100"),
-        ({"faithful": True, "memory": 32}, "memory must be a multiple of chunk 32, and not below window 64; got 32"),
+        (
+            {"as_published": True, "memory": 100},
+            "memory must be a multiple of chunk 32, and not below window 64; got 100",
+        ),
+        (
+            {"as_published": True, "memory": 32},
+            "memory must be a multiple of chunk 32, and not below window 64; got 32",
+        ),
         ({"num_heads": 5}, "must divide hidden_size 12; got 5"),
     ],
 )
@@ -266,7 +272,7 @@ def test_options_are_checked(options, message):
 def test_the_published_memory_and_the_two_modes():
     """Evaluation does not see what was trained on last, and checkpointing, which runs a layer twice, is refused."""
     options = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    options |= {"mixer": "transformer-ls", "mixer_options": {"faithful": True}}
+    options |= {"mixer": "transformer-ls", "mixer_options": {"as_published": True}}
     model = TNNForCausalLM(TNNConfig(**options))
     ids = torch.randint(3, 50, (1, 40))
     model.eval()

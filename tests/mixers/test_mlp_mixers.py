@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tnn.layers import count_parameters
 from tnn.layers.sequences import Sequences
-from tnn.mixers.block import BaselineBlock
+from tnn.mixers.block import TNNBlock
 from tnn.mixers.gmlp import SpatialGating
 from tnn.mixers.synthesizer import DenseSynthesizer, RandomSynthesizer
 
@@ -60,7 +60,7 @@ def looped_gate(mixer, x):
     for i in range(seen):
         for j in range(i + 1 if mixer.causal else seen):
             gate[i] += mixer.spatial.weight[i, j] * v[j]
-        if not mixer.faithful:
+        if not mixer.as_published:
             gate[i] += mixer.spatial.bias[i]
     return (u * gate) @ mixer.out_proj.weight.T + mixer.out_proj.bias
 
@@ -71,10 +71,10 @@ def close(a, b, tolerance=1e-10):
 
 @kinds
 @settings(max_examples=15)
-@given(n=st.integers(1, 35), causal=st.booleans(), faithful=st.booleans())
-def test_the_formula(kind, n, causal, faithful):
+@given(n=st.integers(1, 35), causal=st.booleans(), as_published=st.booleans())
+def test_the_formula(kind, n, causal, as_published):
     with torch.no_grad():
-        mixer = make(kind, causal=causal, faithful=faithful)
+        mixer = make(kind, causal=causal, as_published=as_published)
         x = torch.randn(n, D, dtype=torch.float64)
         close(mixer(x), by_loops(mixer, x))
 
@@ -121,12 +121,12 @@ def test_each_sequence_is_mixed_alone(kind, causal):
 
 @kinds
 def test_the_published_form_takes_padding_for_tokens(kind):
-    mixer, x = make(kind, faithful=True), torch.randn(2, 9, D, dtype=torch.float64)
+    mixer, x = make(kind, as_published=True), torch.randn(2, 9, D, dtype=torch.float64)
     mask = torch.ones(2, 9)
     mask[0, 5:] = 0
     with torch.no_grad():
         close(mixer(x, mask), mixer(x * mask[..., None]))
-        causal = make(kind, faithful=True, causal=True)
+        causal = make(kind, as_published=True, causal=True)
         state = causal.new_state()
         y = [causal(x[:, :6], mask[:, :6], state), causal(x[:, 6:], mask[:, 6:], state)]
         close(torch.cat(y, 1), causal(x * mask[..., None]))
@@ -162,7 +162,7 @@ def test_rows_are_selected_states_copied_and_tokens_taken_back(kind):
         assert state.batch_size is None
         state(x[:, :11])
         twin = copy.deepcopy(state)
-        assert twin.operator is mixer
+        assert twin.owner is mixer
         twin(torch.randn(3, 9, D, dtype=torch.float64))
         state(torch.randn(3, LIMIT, D, dtype=torch.float64))
         state.crop(LIMIT + 2)
@@ -182,9 +182,9 @@ def test_rows_are_selected_states_copied_and_tokens_taken_back(kind):
 
 @kinds
 def test_only_causal_forms_have_a_state(kind):
-    assert make(kind).stateful is None
+    assert make(kind).state_owner is None
     mixer = make(kind, causal=True)
-    assert mixer.stateful is mixer
+    assert mixer.state_owner is mixer
 
 
 @kinds
@@ -206,7 +206,7 @@ def test_a_gate_starts_open():
     mixer, x = SpatialGating(16, causal=True), torch.randn(2, 40, 16)
     u = F.gelu(mixer.in_proj(x))[..., :32]
     torch.testing.assert_close(mixer(x), mixer.out_proj(u), atol=1e-4, rtol=1e-4)
-    published = SpatialGating(16, faithful=True)
+    published = SpatialGating(16, as_published=True)
     assert published.spatial.weight.abs().max().item() == pytest.approx(1 / math.sqrt(512), rel=0.01)
     assert not published.spatial.bias.requires_grad
     assert not published.requires_grad_(True).train().spatial.bias.requires_grad
@@ -224,7 +224,7 @@ def test_the_random_synthesizer_starts_from_a_normal_distribution():
 
 def test_published_parameter_counts():
     def count(mixer, size, **options):
-        return count_parameters(BaselineBlock(size, mixer=mixer, **options)).trained
+        return count_parameters(TNNBlock(size, mixer=mixer, glu_expansion=4, norm="layer", **options)).trained
 
     causal = {"causal": True, "norm_position": "pre"}
     post = {"norm_position": "post"}
@@ -232,9 +232,9 @@ def test_published_parameter_counts():
     assert count("synthesizer-dense", 768, **post) == 5_709_824
     assert count("synthesizer-random", 512, **causal) == 2_363_904
     assert count("synthesizer-random", 768, **post) == 4_987_648
-    for faithful in (True, False):
-        assert count("gmlp", 512, **causal, faithful=faithful) == 1_841_152
-        assert count("gmlp", 768, faithful=faithful) == 3_810_048
+    for as_published in (True, False):
+        assert count("gmlp", 512, **causal, as_published=as_published) == 1_841_152
+        assert count("gmlp", 768, as_published=as_published) == 3_810_048
 
 
 def test_options_are_checked():

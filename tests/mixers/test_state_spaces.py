@@ -16,7 +16,7 @@ from tnn.layers import count_parameters
 from tnn.layers.kernel_cache import KernelCache
 from tnn.layers.sequences import Sequences
 from tnn.mixers import convolution
-from tnn.mixers.block import BaselineBlock
+from tnn.mixers.block import TNNBlock
 from tnn.mixers.dss import DSS
 from tnn.mixers.gss import GatedStateSpace
 from tnn.mixers.hippo import hippo_modes
@@ -63,14 +63,14 @@ def s4_recurrence(operator, channel, length, side=0, *, conjugates=True):
 
 
 def s4_response(operator, channel, length, side=0):
-    found = s4_recurrence(operator, channel, length, side)
-    assert found.imag.abs().max() < 1e-12
-    return found.real.tolist()
+    response = s4_recurrence(operator, channel, length, side)
+    assert response.imag.abs().max() < 1e-12
+    return response.real.tolist()
 
 
 def dss_response(operator, channel, length, side=0):
     dt_real, dt_imaginary = operator.log_dt[channel].double().exp().tolist()
-    found = [0.0] * length
+    response = [0.0] * length
     for weight, pole in zip(operator.weights[channel, side], operator.poles, strict=True):
         weight, pole = number(weight), number(pole)
         rate = complex(dt_real * pole.real, dt_imaginary * pole.imag)
@@ -79,8 +79,8 @@ def dss_response(operator, channel, length, side=0):
         total = (_exp(length * inner) - 1) * pole
         factor = weight * (_exp(inner) - 1) * total.conjugate() / (abs(total) ** 2 + 1e-7)
         for t in range(length):
-            found[t] += (factor * _exp((t - length + 1 if grows else t) * rate)).real
-    return found
+            response[t] += (factor * _exp((t - length + 1 if grows else t) * rate)).real
+    return response
 
 
 def gss_response(operator, channel, length, side=0):
@@ -174,8 +174,8 @@ def test_s4_channels_share_sets_in_turn(state_size, n_ssm, length):
         assert torch.allclose(kernel[:, channel], torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-10)
 
 
-def test_s4_faithful_takes_half_of_the_modes_and_of_the_spectrum():
-    operator = S4(2, causal=True, state_size=8, faithful=True).double().operator
+def test_published_s4_takes_half_of_the_modes_and_of_the_spectrum():
+    operator = S4(2, causal=True, state_size=8, as_published=True).double().operator
     kernel = operator.kernel(1100).detach()
     for channel in range(2):
         half = s4_recurrence(operator, channel, 2048, conjugates=False)  # 512, doubled twice to cover 1100
@@ -254,15 +254,15 @@ def test_packed_and_padded_sequences_come_out_as_if_alone(method, causal):
     padded = mixer(x, ids == 1)
     ids[3] = torch.tensor([1, 1, 1, 2, 2, 2, 2, 2, 3, 0, 0])
     packed = mixer(x, Sequences(ids))
-    for row, found in [(0, padded), (1, padded), (2, padded), (0, packed), (1, packed), (2, packed), (3, packed)]:
+    for row, outputs in [(0, padded), (1, padded), (2, padded), (0, packed), (1, packed), (2, packed), (3, packed)]:
         for document in ids[row][ids[row] > 0].unique():
             member = ids[row] == document
-            assert torch.allclose(found[row, member], mixer(x[row, member][None])[0], atol=1e-10)
+            assert torch.allclose(outputs[row, member], mixer(x[row, member][None])[0], atol=1e-10)
 
 
 @methods
-def test_faithful_takes_padding_for_tokens(method):
-    mixer = SMALL[method](causal=False, faithful=True)
+def test_published_forms_take_padding_for_tokens(method):
+    mixer = SMALL[method](causal=False, as_published=True)
     x, mask = torch.randn(1, 9, 4), torch.tensor([[True] * 6 + [False] * 3])
     assert torch.equal(mixer(x, mask), mixer(x.masked_fill(~mask[..., None], 0)))
 
@@ -273,19 +273,19 @@ def test_faithful_takes_padding_for_tokens(method):
 def test_parts_of_any_size_equal_the_whole(method, sizes):
     mixer = SMALL[method](causal=True).double().eval()
     x = torch.randn(2, sum(sizes), 4, dtype=torch.float64)
-    assert mixer.stateful is mixer.operator
+    assert mixer.state_owner is mixer.operator
     with torch.no_grad():
-        state = History(mixer.stateful)
+        state = History(mixer.state_owner)
         parts = [mixer(part, state=state) for part in x.split(sizes, 1)]
         assert torch.allclose(torch.cat(parts, 1), mixer(x), atol=1e-10)
 
 
 @pytest.mark.parametrize(
     ("method", "options"),
-    [("dss", {"causal": True}), ("s4", {"causal": True, "faithful": True}), ("s4", {}), ("dss", {}), ("gss", {})],
+    [("dss", {"causal": True}), ("s4", {"causal": True, "as_published": True}), ("s4", {}), ("dss", {}), ("gss", {})],
 )
 def test_no_state_where_later_tokens_change_outputs(method, options):
-    assert SMALL[method](**options).stateful is None
+    assert SMALL[method](**options).state_owner is None
 
 
 @methods
@@ -300,10 +300,10 @@ def test_no_gradient_from_later_inputs(method):
 
 @methods
 @directions
-@pytest.mark.parametrize("much", [0, convolution.MUCH])
-def test_gradients(method, causal, much, monkeypatch):
+@pytest.mark.parametrize("at_once", [0, convolution.MAX_NUMBERS_AT_ONCE])
+def test_gradients(method, causal, at_once, monkeypatch):
     """Of the parameters too, which may go through slices that are computed twice."""
-    monkeypatch.setattr(convolution, "MUCH", much)
+    monkeypatch.setattr(convolution, "MAX_NUMBERS_AT_ONCE", at_once)
     monkeypatch.setattr(convolution, "CHANNELS_AT_ONCE", 3)
     operator = SMALL[method](causal=causal).double().operator
     names, values = zip(*operator.named_parameters(), strict=True)
@@ -432,10 +432,10 @@ def test_wrong_options_are_named(make, message):
 @pytest.mark.parametrize(
     ("mixer", "size", "causal", "options", "count"),
     [
-        ("s4", 1024, True, {"faithful": True}, 2_363_392),
-        ("s4", 1536, False, {"faithful": True}, 5_216_256),
-        ("dss", 1024, True, {"faithful": True}, 1_183_872),
-        ("dss", 1536, False, {"faithful": True}, 2_758_784),
+        ("s4", 1024, True, {"as_published": True}, 2_363_392),
+        ("s4", 1536, False, {"as_published": True}, 5_216_256),
+        ("dss", 1024, True, {"as_published": True}, 1_183_872),
+        ("dss", 1536, False, {"as_published": True}, 2_758_784),
         ("gss", 512, True, {}, 3_017_984),
         ("gss", 768, False, {}, 5_967_872),
         ("s4", 64, False, {"state_size": 8, "norm": "simple_rms"}, 11_008),
@@ -445,7 +445,7 @@ def test_wrong_options_are_named(make, message):
 )
 def test_parameters_of_a_block(mixer, size, causal, options, count):
     with torch.device("meta"):
-        block = BaselineBlock(size, mixer=mixer, causal=causal, **options)
+        block = TNNBlock(size, mixer=mixer, causal=causal, **{"norm": "layer", **options})
     assert count_parameters(block) == (count, 0)
 
 
@@ -462,9 +462,9 @@ def small_config(method, **options):
 
 
 @methods
-@pytest.mark.parametrize("faithful", [False, True])
-def test_generation_is_that_of_whole_sequences(method, faithful):
-    model = TNNForCausalLM(small_config(method, faithful=faithful)).eval()
+@pytest.mark.parametrize("as_published", [False, True])
+def test_generation_is_that_of_whole_sequences(method, as_published):
+    model = TNNForCausalLM(small_config(method, as_published=as_published)).eval()
     ids = torch.tensor([[1, 1, 5, 6, 7], [8, 9, 10, 11, 12]])
     mask = (ids != 1).long()
     settings = {"attention_mask": mask, "max_new_tokens": 66, "min_new_tokens": 66, "do_sample": False}
@@ -474,7 +474,7 @@ def test_generation_is_that_of_whole_sequences(method, faithful):
     )
     assert torch.equal(cached.sequences, plain.sequences)
     assert torch.allclose(torch.stack(cached.logits), torch.stack(plain.logits), atol=1e-4)
-    if not faithful and method != "dss":  # whose outputs change as tokens are added
+    if not as_published and method != "dss":  # whose outputs change as tokens are added
         with torch.no_grad():
             alone = model(cached.sequences[:1, 2:]).logits[0, 2:-1]
         assert torch.allclose(torch.stack(cached.logits)[:, 0], alone, atol=1e-4)

@@ -40,7 +40,7 @@ class Mixer(nn.Module):
 
     def __init__(self, hidden_size: int, *, causal: bool = False, as_published: bool = False):
         super().__init__()
-        check_positive("hidden_size", hidden_size)
+        self._check_form(hidden_size, causal)
         self.hidden_size = hidden_size
         self.causal = causal
         self.as_published = as_published
@@ -48,8 +48,17 @@ class Mixer(nn.Module):
 
     @classmethod
     def check_options(cls, hidden_size: int, *args: Any, **options: Any) -> None:
-        """Check the values of the constructor's arguments without building anything; raises what it would raise."""
+        """Check the values of the constructor's arguments without building anything; raises what it would raise.
+
+        A subclass checks its own options and passes the others to `super().check_options`.
+        """
+        cls._check_form(hidden_size, options.get("causal", False))
+
+    @classmethod
+    def _check_form(cls, hidden_size: int, causal: bool) -> None:
         check_positive("hidden_size", hidden_size)
+        if causal and not cls.has_causal_form:
+            raise ValueError(f"{cls.__name__} is bidirectional only; got causal=True")
 
     @classmethod
     def option_names(cls) -> list[str]:

@@ -1,4 +1,6 @@
-"""AFNO: a small network that mixes the channels of every frequency of the sequence."""
+"""AFNO: a small network that mixes the channels of each frequency of the sequence."""
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -7,20 +9,30 @@ from torch import Tensor, nn
 from tnn._checks import check_positive
 from tnn._precision import compute_dtype, no_autocast
 from tnn.layers.mixer import Mixer
+from tnn.mixers.presets import masked_lm, mini_lra, mini_masked_lm, sizes
 from tnn.mixers.registry import register_mixer
 
-SPARSITY = 0.01  # what is smaller in a spectrum becomes 0
+SPARSITY = 0.01  # smaller numbers in a spectrum become 0
 
 
-@register_mixer("afno", channel_mixer="ffn", small_options={"blocks": 4})
+@register_mixer(
+    "afno",
+    channel_mixer="ffn",
+    small_options={"blocks": 4},
+    presets=[
+        masked_lm(sizes(18, 768)),
+        mini_masked_lm(num_hidden_layers=6, glu_expansion=2.875),
+        mini_lra(glu_expansion=4),
+    ],
+)
 class AdaptiveFourier(Mixer):
-    """y = x + F^-1 shrink(W2 relu(W1 F x + b1) + b2): one complex network for all frequencies.
+    """y = x + F^-1 shrink(W2 relu(W1 F x + b1) + b2): one complex network, the same for all frequencies.
 
-    F is the orthonormal Fourier transform of the real sequence. The channels are cut into `blocks`, each with its own
-    W1, W2, b1, b2, which start from 0.02 N(0, 1) in both parts. relu and the soft threshold act on real and imaginary
-    parts alone. The skip belongs to the method, and comes in addition to that of the block around it. Any length;
-    bidirectional only.
-    `as_published`: padding counts as tokens. (Guibas, Mardani, Li, Tao, Anandkumar and Catanzaro, 2022.)
+    F is the orthonormal Fourier transform of the real sequence. The channels are split into `blocks`, each with its own
+    W1, W2, b1, b2; their real and imaginary parts start from N(0, 0.02). relu and the soft threshold act on real and
+    imaginary parts separately. The residual connection is part of the method; the block around it has another one. Any
+    length; bidirectional only.
+    `as_published`: padding is treated as tokens. (Guibas, Mardani, Li, Tao, Anandkumar and Catanzaro, 2022.)
 
     >>> import torch
     >>> from tnn.mixers.afno import AdaptiveFourier
@@ -31,10 +43,8 @@ class AdaptiveFourier(Mixer):
     has_causal_form = False
 
     def __init__(self, hidden_size: int, *, causal: bool = False, as_published: bool = False, blocks: int = 8):
+        AdaptiveFourier.check_options(hidden_size, blocks=blocks)
         super().__init__(hidden_size, causal=causal, as_published=as_published)
-        check_positive("blocks", blocks)
-        if hidden_size % blocks:
-            raise ValueError(f"blocks must divide hidden_size {hidden_size}; got {blocks}")
         self.blocks = blocks
         size = hidden_size // blocks
         self.in_weight = nn.Parameter(torch.empty(blocks, size, size, 2))  # real and imaginary part
@@ -42,6 +52,13 @@ class AdaptiveFourier(Mixer):
         self.out_weight = nn.Parameter(torch.empty(blocks, size, size, 2))
         self.out_bias = nn.Parameter(torch.empty(blocks, size, 2))
         self.reset_parameters()
+
+    @classmethod
+    def check_options(cls, hidden_size: int, *, blocks: int = 8, **options: Any) -> None:
+        super().check_options(hidden_size, **options)
+        check_positive("blocks", blocks)
+        if hidden_size % blocks:
+            raise ValueError(f"blocks must divide hidden_size {hidden_size}; got {blocks}")
 
     def reset_parameters(self) -> None:
         for parameter in self.parameters():

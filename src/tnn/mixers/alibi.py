@@ -1,20 +1,37 @@
-"""Attention with linear biases: no positions in the input, nearer tokens weigh more."""
+"""ALiBi: softmax attention without position embeddings; scores fall linearly with the distance of the tokens."""
 
 import torch
 from torch import Tensor
 
+from tnn.mixers.presets import (
+    CAUSAL_ATTENTION,
+    MINI_ATTENTION,
+    MINI_LRA_ATTENTION,
+    NO_POSITIONS,
+    causal_lm,
+    mini_causal_lm,
+    mini_lra,
+)
 from tnn.mixers.registry import register_mixer
 from tnn.mixers.softmax import SoftmaxAttention
 
-QUERIES = 1024  # whose biases are held at a time
+QUERIES = 1024  # how many queries have their biases in memory at a time
 
 
-@register_mixer("alibi", channel_mixer="ffn")
+@register_mixer(
+    "alibi",
+    channel_mixer="ffn",
+    presets=[
+        causal_lm(CAUSAL_ATTENTION, NO_POSITIONS),
+        mini_causal_lm(MINI_ATTENTION, NO_POSITIONS),
+        mini_lra(MINI_LRA_ATTENTION, NO_POSITIONS),
+    ],
+)
 class AlibiAttention(SoftmaxAttention):
     """Softmax attention with scores q_i . k_j / sqrt(head_size) - m |i - j|, with a slope m for each head.
 
     The slopes fall from head to head by a constant factor, down to 1/256; see `alibi_slopes`. Options, state and cost
-    are those of SoftmaxAttention; it goes on beyond the length that it was trained for.
+    are those of SoftmaxAttention. Sequences may be longer than those in training.
 
     Press et al., "Train short, test long", 2022.
 
@@ -27,7 +44,7 @@ class AlibiAttention(SoftmaxAttention):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, visible: Tensor | None = None, position: Tensor | None = None
     ) -> Tensor:
-        """Some queries at a time: biases are never all in memory, and what is later than these is left out."""
+        """In groups of queries, so that not all biases are in memory at once; causal groups leave out later keys."""
         n, m = q.shape[-2], k.shape[-2]
         parts = []
         for first in range(m - n, m, QUERIES):
@@ -35,7 +52,7 @@ class AlibiAttention(SoftmaxAttention):
             keys = end if self.causal else m
             part = q[..., first - (m - n) : end - (m - n), :], k[..., :keys, :], v[..., :keys, :]
             if visible is None or position is None:
-                parts.append(self._attend_whole(*part, first))
+                parts.append(self._attend_unpadded(*part, first))
                 continue
             distance = position[..., first:end, None] - position[..., None, :keys]
             bias = self._slopes(q) * distance.to(q.dtype).abs().unsqueeze(-3)  # (..., heads, queries, keys)
@@ -43,10 +60,10 @@ class AlibiAttention(SoftmaxAttention):
             parts.append(self._weigh(*part, bias.masked_fill(~seen, -torch.inf)))
         return torch.cat(parts, -2)
 
-    def _attend_whole(self, q: Tensor, k: Tensor, v: Tensor, first: int) -> Tensor:
-        """Without padding the biases are a Toeplitz matrix: with the queries reversed, a view of one line a head."""
+    def _attend_unpadded(self, q: Tensor, k: Tensor, v: Tensor, first: int) -> Tensor:
+        """Without padding the biases are a Toeplitz matrix: with reversed queries, a view of one vector per head."""
         keys, end = k.shape[-2], first + q.shape[-2]
-        offset = torch.arange(1 - end, keys - first, device=q.device)  # of a key from a query
+        offset = torch.arange(1 - end, keys - first, device=q.device)  # of a key relative to a query
         line = self._slopes(q)[:, 0] * offset.to(q.dtype).abs()
         if self.causal:
             line = line.masked_fill(offset > 0, -torch.inf)
@@ -58,8 +75,8 @@ class AlibiAttention(SoftmaxAttention):
 
 
 def alibi_slopes(num_heads: int) -> list[float]:
-    """2^(-8 a / h) for a = 1 .. h where h is a power of two; otherwise those of the power below, and every second of
-    the power above for the rest.
+    """2^(-8 a / h) for a = 1 .. h if h is a power of two. Otherwise the slopes of the next smaller power of two, and
+    every second slope of the next larger one.
 
     >>> from tnn.mixers.alibi import alibi_slopes
     >>> alibi_slopes(4)

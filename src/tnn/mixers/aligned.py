@@ -1,4 +1,4 @@
-"""Mixers that count positions from the start of a sequence, and can leave out what stands after its end."""
+"""Mixers that count positions from the start of a sequence, and can ignore what follows its end."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tnn.streaming.validation import next_part
 
 
 class AlignedMixer(Mixer):
-    """A mixer written in `mix_rows`: padded rows are moved to the start, and all of them mixed at once."""
+    """A subclass writes `mix_rows`: the tokens of padded rows are moved to the start, and all rows mixed at once."""
 
     def mix(self, x: Tensor) -> Tensor:
         return self.mix_rows(x, None)
 
     def mix_rows(self, x: Tensor, real: Tensor | None) -> Tensor:
-        """x (..., n, hidden_size); real (..., n) is true up to the end of each row. None: rows have no padding."""
+        """x (..., n, hidden_size); real (..., n) is true up to the end of each row; None: there is no padding."""
         raise NotImplementedError
 
     def mix_masked(self, x: Tensor, sequences: Sequences) -> Tensor:
@@ -30,7 +30,7 @@ class AlignedMixer(Mixer):
 
 
 class Stepping(Protocol):
-    """What a RowState needs of its mixer. A memory is a named tuple of tensors with one row per sequence."""
+    """What a RowState needs from its mixer. A memory is a named tuple of tensors with one row per sequence."""
 
     hidden_size: int
 
@@ -39,7 +39,7 @@ class Stepping(Protocol):
 
 
 class RowState:
-    """The state of a causal mixer: each call takes the next inputs of every row and returns their outputs."""
+    """The state of a causal mixer that computes its next outputs from a memory; see `Stepping`."""
 
     croppable = False
 
@@ -57,7 +57,7 @@ class RowState:
         return None if self._memory is None else len(self._memory[0])
 
     def __call__(self, x: Tensor, mask: Mask = None) -> Tensor:
-        """x (batch, n, d), the next n inputs; padding among them is skipped. -> (batch, n, d)."""
+        """x (batch, n, d), the next n inputs -> (batch, n, d). Padding among them is skipped."""
         x, sequences = next_part(x, mask, self.owner.hidden_size, self.batch_size)
         if sequences is None:
             real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
@@ -69,13 +69,13 @@ class RowState:
         return y
 
     def crop(self, count: int) -> None:
-        raise ValueError("this state cannot take tokens back: it keeps sums of them")
+        raise ValueError("this state cannot take tokens back: it holds sums over all of them")
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows of the batch; one may come several times."""
+        """Keep these rows of the batch, in this order; a row may be repeated."""
         if self._memory is not None:
             self._memory = self._memory._make(t.index_select(0, rows.to(t.device)) for t in self._memory)
 
     def __deepcopy__(self, memo: dict[int, object]) -> RowState:
-        """A second state of the same mixer; nothing is changed in place."""
+        """A shallow copy is independent: tensors are never changed in place."""
         return copy.copy(self)

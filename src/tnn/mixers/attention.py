@@ -1,6 +1,6 @@
-"""What attention methods share: queries, keys and values of each head, and the map of the joined heads."""
+"""What all attention mixers share: queries, keys and values of each head, and the output projection."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -9,23 +9,28 @@ from tnn.mixers.heads import join_heads, split_heads
 
 
 class Attention(Mixer):
-    """Four dense layers; a method says what comes between them.
+    """Four dense layers; a subclass writes what happens between them.
 
-    Those named in `xavier` start uniform by the sum of their sides, the first three of them smaller; the others as
-    torch's.
+    The layers named in `xavier` start from Xavier's uniform distribution (query, key and value with gain 2^-1/2), the
+    others from torch's default.
     """
 
     xavier: ClassVar[tuple[str, ...]] = ("query", "key", "value", "out")
 
     def __init__(self, hidden_size: int, *, causal: bool = False, num_heads: int = 1, as_published: bool = False):
+        Attention.check_options(hidden_size, num_heads=num_heads)
         super().__init__(hidden_size, causal=causal, as_published=as_published)
-        check_heads("num_heads", hidden_size, num_heads)
         self.num_heads = num_heads
         self.head_size = hidden_size // num_heads
         self.query_proj = self._dense("query")
         self.key_proj = self._dense("key")
         self.value_proj = self._dense("value")
         self.out_proj = self._dense("out")
+
+    @classmethod
+    def check_options(cls, hidden_size: int, *, num_heads: int = 1, **options: Any) -> None:
+        super().check_options(hidden_size, **options)
+        check_heads("num_heads", hidden_size, num_heads)
 
     def _dense(self, name: str) -> nn.Linear:
         size = self.hidden_size
@@ -47,7 +52,7 @@ class Attention(Mixer):
 
 
 class XavierLinear(nn.Linear):
-    """Starts uniform, scaled by the sum of its sides; the bias starts as torch's, or from 0."""
+    """A dense layer with Xavier's uniform initialisation; the bias starts from torch's default, or from 0."""
 
     def __init__(self, in_features: int, out_features: int, *, gain: float = 1.0, zero_bias: bool = False):
         self.gain, self.zero_bias = gain, zero_bias  # before the constructor of Linear, which draws the weights

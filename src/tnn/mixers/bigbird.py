@@ -1,27 +1,46 @@
-"""BigBird: softmax attention to the neighbouring blocks, the first, the last and some random ones."""
+"""BigBird: softmax attention to the neighbouring blocks, the first, the last and some random blocks."""
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from tnn._checks import check_positive
+from tnn.mixers.presets import (
+    LRA_TASKS,
+    MINI_LRA_ATTENTION,
+    MINI_LRA_IMAGE_ATTENTION,
+    mini_lra,
+    mini_lra_image,
+    skyformer_lra,
+)
 from tnn.mixers.projected_attention import ProjectedAttention
 from tnn.mixers.registry import register_mixer
 
 
-@register_mixer("bigbird", channel_mixer="ffn", small_options={"block": 2, "random_blocks": 1})
+@register_mixer(
+    "bigbird",
+    channel_mixer="ffn",
+    small_options={"block": 2, "random_blocks": 1},
+    presets=[
+        *[skyformer_lra(task, attention_dropout=0.1) for task in LRA_TASKS],
+        mini_lra(MINI_LRA_ATTENTION),
+        mini_lra_image(MINI_LRA_IMAGE_ATTENTION),
+    ],
+)
 class BigBirdAttention(ProjectedAttention):
-    """softmax(q k^T / sqrt(p)) v where keys are seen by blocks of `block` tokens; the last block may be shorter.
+    """softmax(q k^T / sqrt(p)) v, sparse by blocks of `block` tokens; the last block may be shorter.
 
-    The first and the last block see all keys. Block i between them sees the first, the last, i - 1, i, i + 1 and
-    `random_blocks` others, drawn for each head; so up to random_blocks + 4 blocks see each other altogether. Time and
-    memory grow with n * block * (5 + random_blocks). `attention_dropout` acts on the probabilities. The random blocks
-    are those of `seed` for a number of blocks: the same in each call, in training and evaluation, and in each layer.
+    The first and the last block see all keys. Any other block i sees the first, the last, i - 1, i, i + 1 and
+    `random_blocks` more, drawn for each head. A sequence of at most random_blocks + 4 blocks has full attention. Time
+    and memory grow with n * block * (5 + random_blocks). `attention_dropout` is applied to the probabilities. The
+    random blocks depend on `seed` and the number of blocks only: they are the same in each call and each layer.
 
-    `as_published`: the mask is applied where it stands, so that the last block is the last of the padded row; and random
-    blocks come only from the beginning: the first 1,024 tokens if there are 1,024 or 4,096 (and blocks that are seen
-    anyway may be drawn for the last rows, and count twice), else blocks 1 to 2 random_blocks + 3 if there are more than
-    two beyond. From Zaheer et al., "Big Bird", 2020; this variant from Chen et al., "Skyformer", 2021.
+    `as_published`: the last block is that of the padded row; and random blocks come only from the beginning. With 1,024
+    or 4,096 tokens they come from the first 1,024 (the last rows may draw blocks that they see anyway, which then count
+    twice); otherwise from blocks 1 to 2 random_blocks + 3, if there are more than two after these.
+    From Zaheer et al., "Big Bird", 2020; this variant from Chen et al., "Skyformer", 2021.
 
     >>> import torch
     >>> from tnn.mixers.bigbird import BigBirdAttention
@@ -41,6 +60,7 @@ class BigBirdAttention(ProjectedAttention):
         seed: int = 0,
         attention_dropout: float = 0.0,
     ):
+        BigBirdAttention.check_options(hidden_size, block=block, random_blocks=random_blocks, seed=seed)
         super().__init__(
             hidden_size,
             causal=causal,
@@ -48,11 +68,18 @@ class BigBirdAttention(ProjectedAttention):
             as_published=as_published,
             attention_dropout=attention_dropout,
         )
-        check_positive("block", block)
-        check_positive("random_blocks", random_blocks)
         self.block = block
         self.random_blocks = random_blocks
         self.seed = seed
+
+    @classmethod
+    def check_options(
+        cls, hidden_size: int, *, block: int = 64, random_blocks: int = 3, seed: int = 0, **options: Any
+    ) -> None:
+        super().check_options(hidden_size, **options)
+        check_positive("block", block)
+        check_positive("random_blocks", random_blocks)
+        check_positive("seed", seed, at_least=0)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor | None) -> Tensor:
         n = q.shape[-2]
@@ -82,9 +109,9 @@ class BigBirdAttention(ProjectedAttention):
         return y.unflatten(-3, (self.num_heads, -1)).flatten(-3, -2)
 
     def _pattern(self, blocks: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Which blocks each one between the ends sees, (heads, blocks - 2, 5 + random_blocks), and which of them count.
+        """The blocks that each inner block sees, (heads, blocks - 2, 5 + random_blocks), and which of them count.
 
-        The second block has its neighbour among the ends, as has the last but one: there it does not count again.
+        A neighbour of the second and of the last but one block is an end block, which must not count twice.
         """
         row = torch.arange(1, blocks - 1, device=device)
         fixed = torch.stack([torch.zeros_like(row), torch.full_like(row, blocks - 1), row - 1, row, row + 1], dim=-1)
@@ -95,7 +122,7 @@ class BigBirdAttention(ProjectedAttention):
         return torch.cat([fixed, random], dim=-1), torch.cat([counts, drawn], dim=-1)
 
     def _random_blocks(self, blocks: int) -> tuple[Tensor, Tensor]:
-        """Drawn for each head and block between the ends, (heads, blocks - 2, random_blocks); whether there was one."""
+        """Drawn per head and inner block, (heads, blocks - 2, random_blocks), and whether there was one to draw."""
         candidates = torch.zeros(blocks - 2, blocks, dtype=torch.bool, device="cpu")
         for row in range(1, blocks - 1):
             candidates[row - 1, self._candidates(row, blocks)] = True
@@ -105,7 +132,7 @@ class BigBirdAttention(ProjectedAttention):
         return drawn.indices, drawn.values >= 0
 
     def _candidates(self, row: int, blocks: int) -> list[int]:
-        """What block `row` may draw from."""
+        """The blocks that block `row` may draw."""
         between = list(range(1, blocks - 1))
         few = 2 * self.random_blocks + 3
         if self.as_published and blocks * self.block in (1024, 4096):
@@ -120,7 +147,7 @@ class BigBirdAttention(ProjectedAttention):
 
 
 def _of_first_1024(between: list[int], row: int, end: int) -> list[int]:
-    """The published choice; `between` are all blocks but the first and the last, `end` those of 1,024 tokens less 1."""
+    """The published choice. `between`: all inner blocks; `end`: the number of blocks in 1,024 tokens, less 1."""
     if row == 1:
         return between[2:end]
     if row == 2:

@@ -1,6 +1,7 @@
-"""Methods that mix tokens by a convolution whose kernel is a function of parameters, at any length."""
+"""Mixers that are long convolutions: the kernel is computed from parameters, for any length."""
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import torch
@@ -15,19 +16,18 @@ from tnn.layers.sequences import Mask, Sequences, resolve_mask
 from tnn.layers.state import State
 from tnn.ops import toeplitz_matmul
 
-CHANNELS_AT_ONCE = 128  # of a kernel that takes much memory on the way:
-MUCH = 2**19  # numbers, and more
+CHANNELS_AT_ONCE = 128  # of a kernel that is computed in slices, to save memory
+MAX_NUMBERS_AT_ONCE = 2**19  # kernels that need more numbers in between are computed in slices
 
 
 class ConvolutionOperator(nn.Module):
-    """y = k * x along the sequence, one kernel a channel, which a method writes in `responses`.
+    """y = k * x + skip x along the sequence, with one kernel per channel; a subclass writes it in `responses`.
 
-    To its own output an input adds a learned multiple, `skip`, besides. Takes the place of a ToeplitzOperator: its
-    state is a History, its kernel can be drawn. In evaluation without gradients the kernel is computed once and kept
-    until a parameter changes.
+    It can stand wherever a ToeplitzOperator can: its state is a History, and its kernel can be plotted. In evaluation
+    without gradients the kernel is computed once and kept until a parameter changes.
     """
 
-    reach: int | None = None  # there is no last lag
+    reach: int | None = None  # the kernel has no last lag
     depends_on_length = False
 
     def __init__(self, channels: int, *, causal: bool, backend: str = "auto"):
@@ -43,7 +43,7 @@ class ConvolutionOperator(nn.Module):
         nn.init.normal_(self.skip)
 
     def responses(self, length: int) -> tuple[Tensor, Tensor | None]:
-        """What an input adds to the outputs 0, 1, ... after it, and to those 1, 2, ... before it unless causal.
+        """The effect of an input on the outputs 0, 1, ... positions later and, unless causal, 1, 2, ... earlier.
 
         Each (length, channels); without `skip`.
         """
@@ -52,7 +52,7 @@ class ConvolutionOperator(nn.Module):
     def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (..., n, channels), mask (..., n) true at real positions -> (..., n, channels).
 
-        Outputs at real positions are those of the unpadded rows; what stands at the others means nothing.
+        Outputs at real positions are those of the unpadded rows; outputs at padding have no meaning.
         """
         check_sequence("x", x, self.channels)
         x, sequences = resolve_mask(x, mask)
@@ -60,7 +60,7 @@ class ConvolutionOperator(nn.Module):
             return self._product(x)
         if self.depends_on_length:
             return sequences.apply(self._product, x, needs_length=True)
-        kernel = self._kernel(x.shape[-2])  # once, for sequences of every length: lags past an end are ignored
+        kernel = self._kernel(x.shape[-2])  # once for all sequences: lags beyond their length are ignored
         return sequences.apply(lambda rows: self._multiply(rows, kernel), x)
 
     def _product(self, x: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class ConvolutionOperator(nn.Module):
         """The coefficients for sequences of `length`: (length, channels) if causal, else (2 length - 1, channels)."""
         check_positive("length", length)
         kernel = self._kernel(length)
-        return kernel if kernel.requires_grad else kernel.clone()  # not the cache itself
+        return kernel if kernel.requires_grad else kernel.clone()  # the caller must not change the cached one
 
     def _kernel(self, length: int) -> Tensor:
         return self._cache.get(
@@ -97,12 +97,12 @@ class ConvolutionOperator(nn.Module):
 
 
 class ConvolutionMixer(Mixer):
-    """A method around an `operator`: what it does before and after the convolution is written in `transform`."""
+    """A mixer around an `operator`: `transform` does what comes before and after the convolution."""
 
     operator: ConvolutionOperator
 
     def transform(self, x: Tensor, convolve: Callable[[Tensor], Tensor]) -> Tensor:
-        """The output, where `convolve` is the operator on whole sequences, or a state of it."""
+        """The output. `convolve` is the operator on complete sequences, or a state of it."""
         raise NotImplementedError
 
     @property
@@ -116,17 +116,17 @@ class ConvolutionMixer(Mixer):
         return self.transform(x, lambda values: self.operator(values, sequences))
 
     def forward_from_state(self, x: Tensor, sequences: Sequences | None, state: State) -> Tensor:
-        seen = None if self.ignores_mask else sequences
-        return self.transform(x, lambda values: state(values, seen))
+        mask = None if self.ignores_mask else sequences
+        return self.transform(x, lambda values: state(values, mask))
 
 
-def in_slices(function: Callable[..., Tensor], *tensors: Tensor, held: int) -> Tensor:
-    """function(*tensors), where it treats each channel (axis 0 of all tensors) alone and holds so many numbers for it.
+def in_slices(function: Callable[..., Tensor], *tensors: Tensor, numbers_per_channel: int) -> Tensor:
+    """function(*tensors), for a function that treats each channel (axis 0 of all tensors) separately.
 
-    If these are many, it gets some channels at a time, and what it needs on the way is computed again for the gradient,
-    so that it is never there for all channels at once.
+    If it needs many intermediate numbers, it gets some channels at a time, and the intermediate numbers are computed
+    again for the gradient, so that those of all channels are never in memory at once.
     """
-    if held * len(tensors[0]) <= MUCH:
+    if numbers_per_channel * len(tensors[0]) <= MAX_NUMBERS_AT_ONCE:
         return function(*tensors)
     parts = zip(*(t.split(CHANNELS_AT_ONCE) for t in tensors), strict=True)
     if not torch.is_grad_enabled():
@@ -137,18 +137,21 @@ def in_slices(function: Callable[..., Tensor], *tensors: Tensor, held: int) -> T
 def as_complex(parts: Tensor) -> Tensor:
     """(..., 2), the real and imaginary parts of a parameter -> (...), in double precision.
 
-    In float32 the angle of a high power would have lost its digits.
+    In float32 the angles of high powers would be inaccurate.
     """
     return torch.view_as_complex(parts.double().contiguous())
 
 
 @torch.no_grad()
 def start_from(parameter: Tensor, values: Tensor) -> None:
-    """Fill a parameter, unless transformers has loaded it: as the functions of nn.init do there."""
+    """Fill a parameter, unless transformers has loaded it from a checkpoint."""
     if not getattr(parameter, "_is_hf_initialized", False):
         parameter.copy_(values.expand(parameter.shape))
 
 
 def check_steps(dt_min: float, dt_max: float) -> None:
+    for name, value in (("dt_min", dt_min), ("dt_max", dt_max)):
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise TypeError(f"{name} must be a number; got {value!r}")
     if not 0 < dt_min <= dt_max < float("inf"):
         raise ValueError(f"dt_min and dt_max must be positive, and in this order; got {dt_min} and {dt_max}")

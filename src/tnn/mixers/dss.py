@@ -1,8 +1,9 @@
-"""DSS: a convolution with sums of exponentials, each normalised over the length."""
+"""DSS: a convolution with sums of exponentials, which are normalised over the length."""
 
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,22 +20,50 @@ from tnn.mixers.convolution import (
     start_from,
 )
 from tnn.mixers.hippo import hippo_modes
+from tnn.mixers.presets import (
+    NO_POSITIONS,
+    STATE_SPACE,
+    Fields,
+    causal_lm,
+    masked_lm,
+    mini_causal_lm,
+    mini_lra,
+    mini_masked_lm,
+    sizes,
+)
 from tnn.mixers.registry import register_mixer
 
-SMALLEST = 1e-7  # added to |z|^2 where 1 / z is taken
+EPSILON = 1e-7  # added to |z|^2 in 1 / z
+
+# Kernels of 64 states would take more time than the rest of a small model.
+MINI: Fields = NO_POSITIONS | {"mixer_options": {"state_size": 16}}
 
 
-@register_mixer("dss", channel_mixer=None, small_options={"state_size": 8})
+@register_mixer(
+    "dss",
+    channel_mixer=None,
+    small_options={"state_size": 8},
+    presets=[
+        causal_lm(STATE_SPACE, NO_POSITIONS, sizes(16, 1024, embedding_size=512)),
+        masked_lm(
+            STATE_SPACE, NO_POSITIONS, sizes(16, 1536), norm_position="pre", mixer_options={"inner_dropout": 0.1}
+        ),
+        # Wider than the other mixers, as S4.
+        mini_causal_lm(MINI, sizes(8, 256, embedding_size=128)),
+        mini_masked_lm(MINI, sizes(8, 168), norm="simple_rms", norm_position="pre"),
+        mini_lra(NO_POSITIONS),
+    ],
+)
 class DSS(ConvolutionMixer):
-    """W gelu(k * x + D x), k_t = Re sum_r w_r / lambda_r softmax_t(rate_r t): the diagonal state space with a softmax.
+    """W gelu(k * x + D x), k_t = Re sum_r w_r / lambda_r softmax_t(rate_r t): a diagonal state space with a softmax.
 
-    The softmax over t = 0 .. n-1 is that of complex numbers, e^(rate t) (e^rate - 1) / (e^(rate n) - 1); so kernels
-    depend on the length n, and there is no state. The `state_size` numbers lambda, shared by the channels, start from
-    the eigenvalues of HiPPO-LegS; rate = dt_0 Re(lambda) + i dt_1 Im(lambda), with two steps a channel that start
-    equal, between `dt_min` and `dt_max`. Bidirectional, a second w gives the kernel over later inputs. `inner_dropout`
-    acts before W.
+    The softmax over t = 0 .. n-1 is that of complex numbers, e^(rate t) (e^rate - 1) / (e^(rate n) - 1). Kernels
+    therefore depend on the length n, and there is no state. The channels share `state_size` numbers lambda, which start
+    from the eigenvalues of HiPPO-LegS. rate = dt_0 Re(lambda) + i dt_1 Im(lambda), with two step sizes per channel that
+    start equal, between `dt_min` and `dt_max`. If bidirectional, a second w gives the kernel over later inputs.
+    `inner_dropout` is applied before W.
 
-    `as_published` is the port that the paper compares with: without a norm and a residual.
+    `as_published` is the implementation that the paper compares with: without a norm and a residual connection.
 
     Gupta, Gu and Berant (2022), Diagonal State Spaces are as Effective as Structured State Spaces.
 
@@ -55,29 +84,43 @@ class DSS(ConvolutionMixer):
         dt_max: float = 0.1,
         inner_dropout: float = 0.0,
     ):
+        DSS.check_options(hidden_size, state_size=state_size, dt_min=dt_min, dt_max=dt_max, inner_dropout=inner_dropout)
         super().__init__(hidden_size, causal=causal, as_published=as_published)
-        check_fraction("inner_dropout", inner_dropout)
         self.owns_residual = as_published
         self.operator = DSSOperator(hidden_size, causal=causal, state_size=state_size, dt_min=dt_min, dt_max=dt_max)
         self.dropout = nn.Dropout(inner_dropout)
         self.out_proj = nn.Linear(hidden_size, hidden_size)
+
+    @classmethod
+    def check_options(
+        cls,
+        hidden_size: int,
+        *,
+        state_size: int = 64,
+        dt_min: float = 1e-3,
+        dt_max: float = 0.1,
+        inner_dropout: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().check_options(hidden_size, **options)
+        check_positive("state_size", state_size)
+        check_steps(dt_min, dt_max)
+        check_fraction("inner_dropout", inner_dropout)
 
     def transform(self, x: Tensor, convolve: Callable[[Tensor], Tensor]) -> Tensor:
         return self.out_proj(self.dropout(F.gelu(convolve(x))))
 
 
 class DSSOperator(ConvolutionOperator):
-    """The convolution of DSS; see there."""
+    """The convolution of DSS; DSS.check_options checks the values."""
 
     depends_on_length = True
 
     def __init__(self, channels: int, *, causal: bool, state_size: int, dt_min: float, dt_max: float):
         super().__init__(channels, causal=causal)
-        check_positive("state_size", state_size)
-        check_steps(dt_min, dt_max)
         self._steps = (dt_min, dt_max)
         self.poles = nn.Parameter(torch.empty(state_size, 2))  # lambda: real, imaginary
-        self.log_dt = nn.Parameter(torch.empty(channels, 2))  # of the real and of the imaginary part
+        self.log_dt = nn.Parameter(torch.empty(channels, 2))  # for the real and the imaginary part
         self.weights = nn.Parameter(torch.empty(channels, 1 if causal else 2, state_size, 2))
         self.reset_parameters()
 
@@ -90,24 +133,24 @@ class DSSOperator(ConvolutionOperator):
         nn.init.normal_(self.weights)
 
     def responses(self, length: int) -> tuple[Tensor, Tensor | None]:
-        find = partial(_responses, length, compute_dtype(self.skip), as_complex(self.poles))
-        held = 4 * len(self.poles) * math.isqrt(length)
+        compute = partial(_responses, length, compute_dtype(self.skip), as_complex(self.poles))
+        numbers = 4 * len(self.poles) * math.isqrt(length)
         weights, steps = as_complex(self.weights), self.log_dt.double().exp()
-        found = in_slices(find, weights, steps, held=held)  # (channels, sides, length)
-        after, *before = found.permute(1, 2, 0)
+        kernels = in_slices(compute, weights, steps, numbers_per_channel=numbers)  # (channels, sides, length)
+        after, *before = kernels.permute(1, 2, 0)
         return after, before[0] if before else None
 
 
 def _responses(length: int, dtype: torch.dtype, poles: Tensor, weights: Tensor, steps: Tensor) -> Tensor:
     """poles (modes,), weights (channels, sides, modes), steps (channels, 2) -> (channels, sides, length).
 
-    A mode that grows is summed from the end, where it is largest: every power is then at most 1.
+    A growing mode is computed from the end, where it is largest, so that every power is at most 1.
     """
     rates = torch.complex(steps[:, :1] * poles.real, steps[:, 1:] * poles.imag)  # (channels, modes)
     grows = poles.real > 0
     rates = torch.where(grows, -rates, rates)
     total = (torch.exp(length * rates) - 1) * poles
-    scale = (torch.exp(rates) - 1) * total.conj() / (total.real.square() + total.imag.square() + SMALLEST)
+    scale = (torch.exp(rates) - 1) * total.conj() / (total.real.square() + total.imag.square() + EPSILON)
     weights = weights * scale[:, None]
     both = torch.stack([weights * ~grows, weights * grows], 1)  # (channels, 2, sides, modes)
     forwards, backwards = _exponential_sums(length, dtype, rates, both.flatten(1, 2)).chunk(2, 1)
@@ -117,8 +160,8 @@ def _responses(length: int, dtype: torch.dtype, poles: Tensor, weights: Tensor, 
 def _exponential_sums(length: int, dtype: torch.dtype, rates: Tensor, weights: Tensor) -> Tensor:
     """Re sum_r weights_r e^(rates_r t), t < length. (channels, modes), (channels, k, modes) -> (channels, k, length).
 
-    With t = i + stride j it is a product of weights e^(rates i) and e^(rates stride j): exponentials of about
-    sqrt(length) numbers each.
+    With t = i + stride j the sum is a product of weights e^(rates i) and e^(rates stride j): two sets of about
+    sqrt(length) exponentials.
     """
     stride = math.isqrt(length - 1) + 1
     step = torch.arange(stride, dtype=torch.float64, device=rates.device)
@@ -127,5 +170,5 @@ def _exponential_sums(length: int, dtype: torch.dtype, rates: Tensor, weights: T
     columns = torch.exp(rates[:, :, None] * jump)  # (channels, modes, blocks)
     rows = torch.cat([rows.real, -rows.imag], -1).to(dtype)
     columns = torch.cat([columns.real, columns.imag], -2).to(dtype)
-    found = (rows.flatten(1, 2) @ columns).unflatten(1, (-1, stride))  # (channels, k, stride, blocks)
-    return found.transpose(-1, -2).flatten(-2)[..., :length]
+    sums = (rows.flatten(1, 2) @ columns).unflatten(1, (-1, stride))  # (channels, k, stride, blocks)
+    return sums.transpose(-1, -2).flatten(-2)[..., :length]

@@ -4,15 +4,36 @@ import torch
 from torch import Tensor
 
 from tnn.mixers.linear_attention import LinearAttention
+from tnn.mixers.presets import (
+    CAUSAL_ATTENTION,
+    MASKED_ATTENTION,
+    MINI_ATTENTION,
+    MINI_LRA_ATTENTION,
+    causal_lm,
+    masked_lm,
+    mini_causal_lm,
+    mini_lra,
+    mini_masked_lm,
+)
 from tnn.mixers.registry import register_mixer
 
 
-@register_mixer("elu", channel_mixer="ffn")
+@register_mixer(
+    "elu",
+    channel_mixer="ffn",
+    presets=[
+        causal_lm(CAUSAL_ATTENTION),
+        masked_lm(MASKED_ATTENTION),
+        mini_causal_lm(MINI_ATTENTION),
+        mini_masked_lm(MINI_ATTENTION),
+        mini_lra(MINI_LRA_ATTENTION),
+    ],
+)
 class EluAttention(LinearAttention):
     """y_i = o( sum_j w_ij v_j / max(sum_j w_ij, 1e-6) ), w_ij = f(q_i) . f(k_j), f(t) = 1 + elu(t).
 
-    It knows no positions: the model has to add them. Linear in time; the state for generation is of constant size.
-    `as_published` takes padding for tokens.
+    It has no notion of position: the model must add position embeddings. O(n) time; the state for generation has a
+    constant size. `as_published` treats padding as tokens.
 
     Katharopoulos et al., "Transformers are RNNs", 2020.
 
@@ -33,5 +54,5 @@ class EluAttention(LinearAttention):
 
 
 def _one_plus_elu(t: Tensor) -> Tensor:
-    """exp(t) below 0, without adding 1 to a number near -1."""
+    """exp(t) below 0, directly: 1 + elu(t) would cancel."""
     return torch.where(t > 0, 1 + t, t.clamp_max(0).exp())

@@ -1,19 +1,28 @@
-"""FNet: tokens and channels mixed by a Fourier transform, without parameters."""
+"""FNet: a Fourier transform along tokens and channels, without parameters."""
 
 import torch
 from torch import Tensor
 
 from tnn._precision import compute_dtype
 from tnn.layers.mixer import Mixer
+from tnn.mixers.presets import EMBEDDING_DROPOUT, masked_lm, mini_lra, mini_masked_lm, sizes
 from tnn.mixers.registry import register_mixer
 
 
-@register_mixer("fnet", channel_mixer="ffn")
+@register_mixer(
+    "fnet",
+    channel_mixer="ffn",
+    presets=[
+        masked_lm(EMBEDDING_DROPOUT, sizes(18, 768)),
+        mini_masked_lm(num_hidden_layers=6, glu_expansion=3.125),
+        mini_lra(glu_expansion=4.25),
+    ],
+)
 class FourierMixer(Mixer):
-    """y = Re F_n x F_d: the discrete Fourier transforms along tokens and channels, neither of them scaled.
+    """y = Re F_n x F_d: the unscaled discrete Fourier transforms along tokens and channels.
 
-    Bidirectional only, and outputs depend on the length: every sequence is transformed at its own.
-    `as_published`: padding counts as tokens. (Lee-Thorp, Ainslie, Eckstein and Ontañón, 2022.)
+    Bidirectional only. Outputs depend on the length; in a padded batch each sequence is transformed at its own length.
+    `as_published`: padding is treated as tokens. (Lee-Thorp, Ainslie, Eckstein and Ontañón, 2022.)
 
     >>> import torch
     >>> from tnn.mixers.fnet import FourierMixer

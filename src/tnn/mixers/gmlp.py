@@ -1,4 +1,6 @@
-"""gMLP: a gate that mixes tokens by one learned matrix for all inputs."""
+"""gMLP: a gate that mixes tokens by one learned matrix, the same for all inputs."""
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -6,17 +8,37 @@ from torch import Tensor, nn
 
 from tnn.layers.gated import inner_size
 from tnn.mixers.positional import PositionalMixer
+from tnn.mixers.presets import (
+    EMBEDDING_DROPOUT,
+    causal_lm,
+    masked_lm,
+    mini_causal_lm,
+    mini_lra,
+    mini_masked_lm,
+    sizes,
+)
 from tnn.mixers.registry import register_mixer
 
 
-@register_mixer("gmlp", channel_mixer=None, small_options={"max_length": 32})
+@register_mixer(
+    "gmlp",
+    channel_mixer=None,
+    small_options={"max_length": 32},
+    presets=[
+        causal_lm(EMBEDDING_DROPOUT, sizes(12, 512)),
+        masked_lm(EMBEDDING_DROPOUT, sizes(24, 768), norm_position="pre"),
+        mini_causal_lm(num_hidden_layers=2, mixer_options={"expansion": 2.25}),
+        mini_masked_lm(num_hidden_layers=8, norm_position="pre", mixer_options={"expansion": 2.5, "max_length": 128}),
+        mini_lra(mixer_options={"expansion": 5.75, "max_length": 2048}),
+    ],
+)
 class SpatialGating(PositionalMixer):
-    """y = W2( u * (S norm(v) + b) ), [u, v] = gelu(W1 x): all of a gMLP block but its norm and residual.
+    """y = W2( u * (S norm(v) + b) ), [u, v] = gelu(W1 x): a gMLP block without its norm and residual connection.
 
-    W1 makes `expansion * hidden_size` channels, half of them u and half v. S (max_length, max_length) is cut to (n, n),
-    and to its lower triangle if causal; from `max_length` on the gate is 0. At the start S is near 0 and b is 1: each
-    token is let through as it is.
-    `as_published`: S and b start as a dense layer, b is there but not added, and padding counts as tokens.
+    W1 has `expansion * hidden_size` outputs, half of them for u and half for v. S (max_length, max_length) is cut to
+    (n, n), and to its lower triangle if causal; from position `max_length` on the gate is 0. At the start S is near 0
+    and b is 1, so that tokens are not mixed.
+    `as_published`: S and b start as those of a dense layer, b exists but is not added; padding is treated as tokens.
     (Liu, Dai, So and Le, 2021.)
 
     >>> import torch
@@ -34,15 +56,21 @@ class SpatialGating(PositionalMixer):
         expansion: float = 4,
         max_length: int = 512,
     ):
+        SpatialGating.check_options(hidden_size, expansion=expansion)
         super().__init__(hidden_size, causal=causal, as_published=as_published, max_length=max_length)
         inner = inner_size("expansion", hidden_size, expansion)
-        if inner % 2:
-            raise ValueError(f"expansion must make an even number of channels, for two halves; got {inner}")
         self.in_proj = nn.Linear(hidden_size, inner)
         self.norm = nn.LayerNorm(inner // 2)
         self.spatial = nn.Linear(max_length, max_length) if as_published else NearIdentityGate(max_length)
         self.out_proj = nn.Linear(inner // 2, hidden_size)
         self.train()
+
+    @classmethod
+    def check_options(cls, hidden_size: int, *, expansion: float = 4, **options: Any) -> None:
+        super().check_options(hidden_size, **options)
+        inner = inner_size("expansion", hidden_size, expansion)
+        if inner % 2:
+            raise ValueError(f"expansion must make an even number of channels, for two halves; got {inner}")
 
     def unused_parameters(self) -> list[nn.Parameter]:
         return [self.spatial.bias] if self.as_published else []
@@ -64,7 +92,7 @@ class SpatialGating(PositionalMixer):
 
 
 class NearIdentityGate(nn.Module):
-    """The parameters of a gate that starts at 1 whatever comes in."""
+    """The parameters of a gate that is about 1 for every input at the start."""
 
     def __init__(self, max_length: int):
         super().__init__()

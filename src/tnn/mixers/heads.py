@@ -1,4 +1,4 @@
-"""Channels split into the heads of an attention, and joined again."""
+"""Split channels into attention heads, and join them again."""
 
 from torch import Tensor
 

@@ -1,4 +1,4 @@
-"""The HiPPO-LegS matrix, from which state spaces start: how projections on Legendre polynomials follow an input."""
+"""The HiPPO-LegS matrix, the initial value of state spaces. It projects an input onto Legendre polynomials."""
 
 from typing import NamedTuple
 
@@ -7,25 +7,25 @@ from torch import Tensor
 
 
 class Modes(NamedTuple):
-    """One of each conjugate pair of modes of diag(-1/2 + i frequency) - p p^*; each (size / 2,), in float64."""
+    """One mode of each conjugate pair of diag(-1/2 + i frequency) - p p^*. All fields (size / 2,), in float64."""
 
     frequency: Tensor  # negative, ascending
-    b: Tensor  # input, complex
-    p: Tensor  # correction of rank one, complex
+    b: Tensor  # of the input, complex
+    p: Tensor  # of the rank-one correction, complex
 
 
 def hippo_modes(size: int) -> Modes:
     """A_nk = -sqrt((2n+1)(2k+1)) below the diagonal and -(n+1) on it, B_n = sqrt(2n+1), in its eigenvectors.
 
-    With p_n = sqrt(n + 1/2), A + p p^T is -1/2 plus a skew matrix: i times a Hermitian one, whose eigenvectors are
-    orthogonal. Each may be turned by a phase; those are taken for which b is positive, so that the start does not
-    depend on the library that found them.
+    With p_n = sqrt(n + 1/2), A + p p^T is -1/2 plus a skew-symmetric matrix: i times a Hermitian one, whose
+    eigenvectors are orthogonal. The phase of each eigenvector is arbitrary; it is chosen such that b is positive, so
+    that the result does not depend on the linear algebra library.
 
     >>> from tnn.mixers.hippo import hippo_modes
     >>> hippo_modes(4).frequency
     tensor([-4.6033, -0.5565], dtype=torch.float64)
     """
-    n = torch.arange(size, dtype=torch.float64, device="cpu")  # also where a model is built on another device
+    n = torch.arange(size, dtype=torch.float64, device="cpu")  # also if a model is built on another device
     b, p = torch.sqrt(2 * n + 1), torch.sqrt(n + 0.5)
     matrix = -torch.tril(b[:, None] * b, -1) - torch.diag(n + 1) + p[:, None] * p
     skew = (matrix - matrix.T) / 2

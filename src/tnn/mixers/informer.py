@@ -1,29 +1,47 @@
-"""Informer: softmax attention for the queries that single out some keys, and the mean for all others."""
+"""Informer: softmax attention for the most selective queries, and the mean of the values for all others."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tnn._checks import check_positive
 from tnn._precision import compute_dtype
+from tnn.mixers.presets import (
+    LRA_TASKS,
+    MINI_LRA_ATTENTION,
+    MINI_LRA_IMAGE_ATTENTION,
+    mini_lra,
+    mini_lra_image,
+    skyformer_lra,
+)
 from tnn.mixers.projected_attention import ProjectedAttention, draws_from
 from tnn.mixers.registry import register_mixer
 
-_AT_ONCE = 8  # sampled keys of every query in memory together
+_AT_ONCE = 8  # sampled keys of every query in memory at a time
 
 
-@register_mixer("informer", channel_mixer="ffn", small_options={"factor": 4})
+@register_mixer(
+    "informer",
+    channel_mixer="ffn",
+    small_options={"factor": 4},
+    presets=[
+        *[skyformer_lra(task, attention_dropout=0.1) for task in LRA_TASKS],
+        mini_lra(MINI_LRA_ATTENTION),
+        mini_lra_image(MINI_LRA_IMAGE_ATTENTION),
+    ],
+)
 class InformerAttention(ProjectedAttention):
-    """softmax(q_i k^T / sqrt(p)) v for the u queries of largest M_i, the mean of v for every other one.
+    """softmax(q_i k^T / sqrt(p)) v for the u queries with the largest M_i, the mean of v for all others.
 
-    M_i = max(q_i . k) - mean(q_i . k) over u keys drawn for query i, the same for the batch and all heads;
-    u = ceil(factor / ln n) ceil(ln n), or n if that is less: a short sequence has softmax attention. Time and memory
-    grow with n * u, the largest tensors with n * p. `attention_dropout` acts on the probabilities. Draws come from
-    torch's generator in training; in evaluation they are the same each time for a length.
+    M_i = max(q_i . k) - mean(q_i . k) over u keys that are drawn for query i, the same for the batch and all heads;
+    u = ceil(factor / ln n) ceil(ln n), and at most n: for a short sequence this is softmax attention. Time grows with
+    n * u, memory with n * p. `attention_dropout` is applied to the probabilities. In training, draws come from torch's
+    generator; in evaluation they depend on the length only.
 
-    `as_published`: the mean in M_i divides by n rather than u, and padding counts as tokens. From Zhou et al., "Informer",
-    2021; this variant from Chen et al., "Skyformer", 2021.
+    `as_published`: the mean in M_i is divided by n instead of u, and padding is treated as tokens. From Zhou et al.,
+    "Informer", 2021; this variant from Chen et al., "Skyformer", 2021.
 
     >>> import torch
     >>> from tnn.mixers.informer import InformerAttention
@@ -41,6 +59,7 @@ class InformerAttention(ProjectedAttention):
         factor: int = 128,
         attention_dropout: float = 0.0,
     ):
+        InformerAttention.check_options(hidden_size, factor=factor)
         super().__init__(
             hidden_size,
             causal=causal,
@@ -48,9 +67,13 @@ class InformerAttention(ProjectedAttention):
             as_published=as_published,
             attention_dropout=attention_dropout,
         )
-        check_positive("factor", factor)
         self.factor = factor
         self.ignores_mask = as_published
+
+    @classmethod
+    def check_options(cls, hidden_size: int, *, factor: int = 128, **options: Any) -> None:
+        super().check_options(hidden_size, **options)
+        check_positive("factor", factor)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor | None) -> Tensor:
         count = self._count(q.shape[-2])
@@ -70,7 +93,7 @@ class InformerAttention(ProjectedAttention):
 
     @torch.no_grad()
     def _sparsity(self, q: Tensor, k: Tensor, count: int) -> Tensor:
-        """M (..., heads, n), in parts: all sampled keys at once would be u times the size of k."""
+        """M (..., heads, n), in parts: all sampled keys at once would need u times the memory of k."""
         q, k = (t.to(compute_dtype(t)) for t in (q, k))
         largest, total = q.new_full(q.shape[:-1], -math.inf), torch.zeros_like(q[..., 0])
         for keys in self._samples(q.shape[-2], count, q.device).split(_AT_ONCE, dim=-1):
@@ -80,7 +103,7 @@ class InformerAttention(ProjectedAttention):
         return largest - total / (q.shape[-2] if self.as_published else count)
 
     def _samples(self, length: int, count: int, device: torch.device) -> Tensor:
-        """Which keys each query is tried on, (n, u)."""
+        """The keys that are sampled for each query, (n, u)."""
         generator, drawn_on = draws_from(self.training, device)
         return torch.randint(length, (length, count), generator=generator, device=drawn_on).to(device)
 

@@ -5,16 +5,32 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tnn.layers.sequences import Sequences
+from tnn.mixers.presets import (
+    LRA_TASKS,
+    MINI_LRA_ATTENTION,
+    MINI_LRA_IMAGE_ATTENTION,
+    mini_lra,
+    mini_lra_image,
+    skyformer_lra,
+)
 from tnn.mixers.projected_attention import ProjectedAttention
 from tnn.mixers.registry import register_mixer
 
 
-@register_mixer("kernelized", channel_mixer="ffn")
+@register_mixer(
+    "kernelized",
+    channel_mixer="ffn",
+    presets=[
+        *[skyformer_lra(task, attention_dropout=0.1) for task in LRA_TASKS],
+        mini_lra(MINI_LRA_ATTENTION),
+        mini_lra_image(MINI_LRA_IMAGE_ATTENTION),
+    ],
+)
 class KernelizedAttention(ProjectedAttention):
     """y_i = sum_j exp(-|q_i - k_j|^2 / (2 sqrt(p))) v_j in each head of p channels, not normalised.
 
-    `attention_dropout` acts on the weights. Time and memory grow with n^2. `as_published` changes nothing. From Chen, Zeng,
-    Ji and Yang, "Skyformer", 2021.
+    `attention_dropout` is applied to the weights. Time and memory grow with n^2. `as_published` changes nothing.
+    From Chen, Zeng, Ji and Yang, "Skyformer", 2021.
 
     >>> import torch
     >>> from tnn.mixers.kernelized import KernelizedAttention

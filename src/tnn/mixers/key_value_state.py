@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class KeyValueState:
-    """Attention over a sequence that comes in parts: each call takes the next inputs and returns their outputs.
+    """Attention over a sequence that arrives in parts: each call takes the next inputs and returns their outputs.
 
-    Padding keeps its place among the keys and is hidden, so tokens can be taken back at any time.
+    Padding stays among the keys, hidden by a mask, so that the state can always be cropped.
     """
 
     croppable = True
@@ -31,7 +31,7 @@ class KeyValueState:
         self.seen = 0
         self._keys: Tensor | None = None  # (batch, heads, seen, head_size)
         self._values: Tensor | None = None
-        self._real: Tensor | None = None  # (batch, seen); None while there has been no padding
+        self._real: Tensor | None = None  # (batch, seen); None if there has been no padding
 
     @property
     def batch_size(self) -> int | None:
@@ -39,7 +39,7 @@ class KeyValueState:
         return None if self._keys is None else self._keys.shape[0]
 
     def __call__(self, x: Tensor, mask: Mask = None) -> Tensor:
-        """x (batch, n, d), the next n inputs; padding among them is skipped. -> (batch, n, d)."""
+        """x (batch, n, d), the next n inputs -> (batch, n, d). Padding among them is skipped."""
         x, sequences = next_part(x, mask, self.owner.hidden_size, self.batch_size)
         q, k, v = self.owner.project(x)
         keys = k if self._keys is None else torch.cat([self._keys, k], -2)
@@ -54,7 +54,7 @@ class KeyValueState:
         return self.owner.output(self.owner.attend(q, keys, values, self._visible(x.shape[1]), position))
 
     def _extended(self, x: Tensor, sequences: Sequences | None) -> Tensor:
-        """Which of all inputs, the new ones among them, are real."""
+        """(batch, seen + n): which inputs are real, including those of x."""
         old = self._real
         if old is None:
             old = torch.ones(x.shape[0], self.seen, dtype=torch.bool, device=x.device)
@@ -62,7 +62,7 @@ class KeyValueState:
         return torch.cat([old, new], 1)
 
     def _visible(self, n: int) -> Tensor:
-        """(batch, n, seen). Everyone sees itself, or padding would have a softmax of nothing."""
+        """(batch, n, seen). Each position sees itself: for padding, a softmax over nothing would be NaN."""
         assert self._real is not None
         total = self._real.shape[1]
         before = torch.ones(n, total, dtype=torch.bool, device=self._real.device).tril(total - n)
@@ -70,7 +70,7 @@ class KeyValueState:
         return (before & self._real.unsqueeze(1)) | itself
 
     def crop(self, count: int) -> None:
-        """Forget the newest `count` inputs."""
+        """Remove the newest `count` inputs."""
         if count > self.seen:
             raise ValueError(f"cannot remove {count} tokens: only {self.seen} have been seen")
         self.seen -= count
@@ -80,11 +80,11 @@ class KeyValueState:
             self._real = self._real[:, : self.seen]
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows of the batch; one may come several times."""
+        """Keep these rows of the batch, in this order; a row may be repeated."""
         for name in ("_keys", "_values", "_real"):
             if (value := getattr(self, name)) is not None:
                 setattr(self, name, value.index_select(0, rows.to(value.device)))
 
     def __deepcopy__(self, memo: dict[int, object]) -> KeyValueState:
-        """A second state of the same mixer; nothing is changed in place."""
+        """A shallow copy is independent: tensors are never changed in place."""
         return copy.copy(self)

@@ -1,4 +1,4 @@
-"""What landmark methods share: where in a sequence the landmarks lie, and the inverse of their matrix."""
+"""What landmark methods share: the positions of the landmarks, and the inverse of their matrix."""
 
 from typing import NamedTuple
 
@@ -6,27 +6,28 @@ import torch
 from torch import Tensor
 
 
-class Stretches(NamedTuple):
-    """Consecutive parts of a sequence, of equal length or nearly; all of them (..., count)."""
+class Segments(NamedTuple):
+    """Consecutive segments of a sequence, of equal or nearly equal length. All fields (..., count)."""
 
     start: Tensor
     end: Tensor
-    used: Tensor  # false for the last ones, where a sequence is shorter than the count: there each token is a part
+    used: Tensor  # false for the last ones if a sequence is shorter than the count: each token is then a segment
 
 
-def stretches(length: Tensor, count: int) -> Stretches:
-    """`count` stretches of each sequence; length (...), at least 1."""
+def segments(length: Tensor, count: int) -> Segments:
+    """`count` segments of each sequence; length (...), at least 1."""
     index = torch.arange(count, device=length.device)
     length = length.unsqueeze(-1)
-    parts = length.clamp(max=count)
-    return Stretches(index * length // parts, (index + 1) * length // parts, index < parts)
+    used = length.clamp(max=count)
+    return Segments(index * length // used, (index + 1) * length // used, index < used)
 
 
 def iterative_inverse(matrix: Tensor, iterations: int, *, whole_batch: bool = False) -> Tensor:
-    """The inverse of (..., m, m) with entries of 0 or more whose largest row sum or eigenvalue is 1.
+    """The inverse of a non-negative matrix (..., m, m) whose largest row sum or eigenvalue is 1.
 
-    V <- V (13 I - KV (15 I - KV (7 I - KV))) / 4 from V = K^T / (largest column sum): what is left of I - KV is about
-    cubed each time. `whole_batch`: the largest of all matrices, so that each depends on its neighbours.
+    V <- V (13 I - KV (15 I - KV (7 I - KV))) / 4, starting from V = K^T / (largest column sum): each iteration about
+    cubes the error I - KV. `whole_batch`: the largest column sum of all matrices, so that each result depends on the
+    other matrices of the batch.
     """
     columns = matrix.sum(-2)
     largest = columns.amax() if whole_batch else columns.amax(-1)[..., None, None]

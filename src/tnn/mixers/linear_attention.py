@@ -1,4 +1,4 @@
-"""Attention whose weights are products of features: sums over the keys serve all queries, in time linear in length."""
+"""Linear attention: weights are products of features, so that all queries share sums over the keys. O(n) time."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tnn.layers.sequences import Mask, Sequences
 from tnn.mixers.attention import Attention
 from tnn.streaming.validation import next_part
 
-CHUNK = 64  # tokens whose weights are computed one by one
+CHUNK = 64  # inside chunks of so many tokens, weights are computed for each pair
 
 
 class LinearAttention(Attention):
     """y_i = o( sum_j w_ij v_j / max(sum_j w_ij, floor) ), w_ij = f(q_i) . g(k_j), in each head; over j <= i if causal.
 
-    A method gives the features f and g. Computed in float32 at least.
+    A subclass writes the features f and g. Computed in float32 at least.
     """
 
-    floor = 1e-12  # padding before the first token has no keys
+    floor = 1e-12  # padding before the first token sees no keys
 
     def features(self, q: Tensor, k: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
         """q, k (..., heads, n, head_size), real (..., n) or None -> (..., heads, n, features) of both."""
@@ -40,10 +40,9 @@ class LinearAttention(Attention):
         return self.advance(x, sequences.real)[0]
 
     def advance(self, x: Tensor, real: Tensor | None = None, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The outputs of x (..., n, hidden_size), and the sums over the keys of x and all earlier ones.
+        """The outputs of x (..., n, hidden_size), and the sums over the keys of x and of all earlier inputs.
 
-        Both sums are one: of the keys' features with the values and a 1 after them, (..., heads, features, head_size
-        + 1).
+        The sums of g(k) v and of g(k) are one tensor (..., heads, features, head_size + 1): values have a 1 appended.
         """
         y, sums = self.weigh(*self.project(x), real, before)
         return self.output(y), sums
@@ -51,7 +50,7 @@ class LinearAttention(Attention):
     def weigh(
         self, q: Tensor, k: Tensor, v: Tensor, real: Tensor | None = None, before: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The same between the projections: q, k, v (..., heads, n, head_size)."""
+        """The part of `advance` between the projections: q, k, v (..., heads, n, head_size)."""
         dtype = compute_dtype(v)
         with no_autocast(v.device):
             q, k = self.features(q.to(dtype), k.to(dtype), real)
@@ -70,7 +69,7 @@ class LinearAttention(Attention):
 def causal_sums(q: Tensor, k: Tensor, v: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """y_i = q_i (before + sum_{j <= i} k_j^T v_j), and the sum over all j.
 
-    Inside a chunk by its matrix of weights, and across chunks by their sums: nothing of size f x e for each position.
+    Inside a chunk by its matrix of weights, across chunks by their sums: no (f, e) matrix per position is made.
 
     >>> import torch
     >>> from tnn.mixers.linear_attention import causal_sums
@@ -93,10 +92,7 @@ def causal_sums(q: Tensor, k: Tensor, v: Tensor, before: Tensor | None = None) -
 
 
 class RunningSums:
-    """Linear attention over a sequence that comes in parts; the state does not grow.
-
-    What has been added up cannot be taken back.
-    """
+    """The state of linear attention: sums over all tokens so far. Its size is constant, and it cannot be cropped."""
 
     croppable = False
 
@@ -114,7 +110,7 @@ class RunningSums:
         return None if self._sums is None else self._sums.shape[0]
 
     def __call__(self, x: Tensor, mask: Mask = None) -> Tensor:
-        """x (batch, n, d), the next n inputs; padding among them is skipped. -> (batch, n, d)."""
+        """x (batch, n, d), the next n inputs -> (batch, n, d). Padding among them is skipped."""
         x, sequences = next_part(x, mask, self.owner.hidden_size, self.batch_size)
         real = None if sequences is None else sequences.real
         y, self._sums = self.owner.advance(x, real, self._sums)
@@ -122,13 +118,13 @@ class RunningSums:
         return y
 
     def crop(self, count: int) -> None:
-        raise ValueError("a state of sums cannot take tokens back")
+        raise ValueError("this state cannot take tokens back: it holds sums over all of them")
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows of the batch; one may come several times."""
+        """Keep these rows of the batch, in this order; a row may be repeated."""
         if self._sums is not None:
             self._sums = self._sums.index_select(0, rows.to(self._sums.device))
 
     def __deepcopy__(self, memo: dict[int, object]) -> RunningSums:
-        """A second state of the same mixer; nothing is changed in place."""
+        """A shallow copy is independent: tensors are never changed in place."""
         return copy.copy(self)

@@ -1,4 +1,4 @@
-"""Mixing by a matrix whose rows and columns are positions, of which there is a fixed number."""
+"""Mixers with a matrix of weights for a fixed number of positions."""
 
 from typing import Any, NamedTuple
 
@@ -12,25 +12,30 @@ from tnn.mixers.aligned import AlignedMixer, RowState
 
 
 class PositionalMixer(AlignedMixer):
-    """z = A v, with A for the first `max_length` positions; z = 0 at the ones after them, which nobody sees either.
+    """z = A v for the first `max_length` positions. Later positions have z = 0, and no other position sees them.
 
-    A subclass says what is mixed (`enter_mixing`), how (`mix_positions`) and what becomes of it (`leave_mixing`).
-    Causal outputs do not change when tokens are added: the state keeps v.
+    A subclass writes v (`enter_mixing`), A v (`mix_positions`) and the output (`leave_mixing`). Causal outputs do not
+    change when tokens are added; the state holds v.
     """
 
     def __init__(self, hidden_size: int, *, causal: bool = False, as_published: bool = False, max_length: int = 512):
+        PositionalMixer.check_options(hidden_size, max_length=max_length)
         super().__init__(hidden_size, causal=causal, as_published=as_published)
-        check_positive("max_length", max_length)
         self.max_length = max_length
 
+    @classmethod
+    def check_options(cls, hidden_size: int, *, max_length: int = 512, **options: Any) -> None:
+        super().check_options(hidden_size, **options)
+        check_positive("max_length", max_length)
+
     def enter_mixing(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """x (..., n, hidden_size) -> v (..., n, c), and what leave_mixing needs besides z."""
+        """x (..., n, hidden_size) -> v (..., n, c), and what leave_mixing needs in addition to z."""
         return x, None
 
     def mix_positions(self, x: Tensor, v: Tensor, position: Tensor, visible: Tensor | None) -> Tensor:
-        """A v: the rows of A are those of `position` ((n) or (..., n), below max_length), with x (..., n, d) there.
+        """A v, for the rows of A at `position` (n) or (..., n), which have the inputs x (..., n, d).
 
-        v (..., m, c) are positions 0 to m - 1; visible (..., n or 1, m): where A is not zero, None everywhere.
+        v (..., m, c) has the positions 0 to m - 1. `visible` (..., n or 1, m) is false where A is zero; None: nowhere.
         """
         raise NotImplementedError
 
@@ -44,7 +49,7 @@ class PositionalMixer(AlignedMixer):
         position = torch.arange(kept, device=x.device)
         visible = None
         if self.causal:
-            visible = position <= position.unsqueeze(-1)  # what stands after the end of a row is later than all of it
+            visible = position <= position.unsqueeze(-1)  # what follows the end of a row is later than all of it
         elif real is not None:
             visible = real[..., None, :kept]
         v, gate = self.enter_mixing(x)
@@ -66,33 +71,33 @@ class PositionalMixer(AlignedMixer):
         v, gate = self.enter_mixing(x)
         position = memory.length.unsqueeze(-1) + real.cumsum(-1) - 1  # (batch, n)
         held = memory.v.shape[1]
-        width = min(held + x.shape[1], self.max_length)  # all that rows may have filled
-        target = torch.where(real & (position < width), position, width)  # the rest: to a column that is thrown away
-        line = F.pad(memory.v, (0, 0, 0, width + 1 - held)).scatter(1, target.unsqueeze(-1).expand(v.shape), v)
-        line = line[:, :width]  # (batch, width, c)
+        width = min(held + x.shape[1], self.max_length)  # the positions that any row may have filled
+        target = torch.where(real & (position < width), position, width)  # the rest: a column that is dropped
+        values = F.pad(memory.v, (0, 0, 0, width + 1 - held)).scatter(1, target.unsqueeze(-1).expand(v.shape), v)
+        values = values[:, :width]  # (batch, width, c)
 
         visible = torch.arange(width, device=x.device) <= position.unsqueeze(-1)  # (batch, n, width)
-        z = self.mix_positions(x, line, position.clamp(0, self.max_length - 1), visible)
+        z = self.mix_positions(x, values, position.clamp(0, self.max_length - 1), visible)
         z = z.masked_fill((position >= self.max_length).unsqueeze(-1), 0)
-        return self.leave_mixing(z, gate), PositionalMemory(line, memory.length + real.sum(-1))
+        return self.leave_mixing(z, gate), PositionalMemory(values, memory.length + real.sum(-1))
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, max_length={self.max_length}"
 
 
 class PositionalMemory(NamedTuple):
-    v: Tensor  # (batch, <= max_length, c): what was mixed, by position
-    length: Tensor  # (batch,): tokens so far
+    v: Tensor  # (batch, <= max_length, c), by position
+    length: Tensor  # (batch,): number of tokens so far
 
 
 class PositionalState(RowState):
-    """Keeps what came in, so the newest tokens can be taken back: what stands past the end is not seen."""
+    """Holds v of all tokens, so the newest can be removed: what is past the end of a row is not seen."""
 
     croppable = True
 
     def reset(self) -> None:
         super().reset()
-        self._padded_until = 0  # how many tokens had been seen after the last part with padding in it
+        self._padded_until = 0  # the value of `seen` after the last part that had a mask
 
     def __call__(self, x: Tensor, mask: Mask = None) -> Tensor:
         y = super().__call__(x, mask)
@@ -101,7 +106,7 @@ class PositionalState(RowState):
         return y
 
     def crop(self, count: int) -> None:
-        """Forget the newest `count` inputs."""
+        """Remove the newest `count` inputs."""
         if count > self.seen:
             raise ValueError(f"cannot remove {count} tokens: only {self.seen} have been seen")
         if self.seen - count < self._padded_until:

@@ -97,11 +97,16 @@ def register_mixer(
         if name in _ENTRIES:
             owner = _ENTRIES[name].cls
             raise ValueError(f"mixer {name!r} is registered already, as {owner.__module__}.{owner.__qualname__}")
-        if taken := [option for option in cls.option_names() if option in _BLOCK_OPTIONS]:
-            raise ValueError(f"mixer {name!r} must not have an option {taken[0]!r}: the block around it has one")
+        if clash := [option for option in cls.option_names() if option in _BLOCK_OPTIONS]:
+            raise ValueError(f"mixer {name!r} must not have an option {clash[0]!r}: the block around it has one")
         if channel_mixer not in ("glu", "ffn", None):
             raise ValueError(f"channel_mixer must be 'glu', 'ffn' or None; got {channel_mixer!r}")
-        _ENTRIES[name] = MixerEntry(name, cls, channel_mixer, tuple(presets), dict(small_options or {}))
+        own = tuple(preset._replace(name=preset.name.replace("{mixer}", name)) for preset in presets)
+        taken = {preset.name: entry.name for entry in _ENTRIES.values() for preset in entry.presets}
+        for preset in own:
+            if preset.name in taken:
+                raise ValueError(f"preset {preset.name!r} is registered already, by mixer {taken[preset.name]!r}")
+        _ENTRIES[name] = MixerEntry(name, cls, channel_mixer, own, dict(small_options or {}))
         return cls
 
     return register if cls is None else register(cls)

@@ -1,29 +1,48 @@
-"""Skyformer: attention with a Gaussian kernel, through a sample of its queries and keys."""
+"""Skyformer: attention with a Gaussian kernel, approximated from a sample of the queries and keys."""
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tnn._checks import check_positive, check_tolerance
 from tnn.mixers.kernelized import gaussian
-from tnn.mixers.landmarks import iterative_inverse, stretches
+from tnn.mixers.landmarks import iterative_inverse, segments
+from tnn.mixers.presets import (
+    LRA_TASKS,
+    MINI_LRA_ATTENTION,
+    MINI_LRA_IMAGE_ATTENTION,
+    mini_lra,
+    mini_lra_image,
+    skyformer_lra,
+)
 from tnn.mixers.projected_attention import ProjectedAttention, draws_from
 from tnn.mixers.registry import register_mixer
 
-_DRAWS = 2**31
+_DRAWS = 2**31  # random integers are below it
 
 
-@register_mixer("skyformer", channel_mixer="ffn", small_options={"landmarks": 8})
+@register_mixer(
+    "skyformer",
+    channel_mixer="ffn",
+    small_options={"landmarks": 8},
+    presets=[
+        *[skyformer_lra(task) for task in LRA_TASKS],
+        mini_lra(MINI_LRA_ATTENTION),
+        mini_lra_image(MINI_LRA_IMAGE_ATTENTION),
+    ],
+)
 class SkyformerAttention(ProjectedAttention):
     """kernel(q, S) inverse(kernel(S, S) + r I) kernel(S, k) v, which approximates `KernelizedAttention`.
 
-    kernel(x, y) = exp(-|x - y|^2 / (2 sqrt(p))); S are `landmarks` of the rows of q and k, half of each: one drawn from
-    each of so many equal stretches of the sequence, or all of them where it is short. The matrix of the landmarks, with
-    `regularization` r on its diagonal, is divided by the roots of its row sums on both sides, and its inverse iterated
-    `iterations` times. Time and memory grow with n * landmarks. Draws come from torch's generator in training, one for
-    the whole batch; in evaluation they are the same each time.
+    kernel(x, y) = exp(-|x - y|^2 / (2 sqrt(p))). S are `landmarks` rows, half from q and half from k: one row is drawn
+    from each of `landmarks` / 2 equal segments of the sequence; a short sequence uses all its rows. The matrix of
+    the landmarks, with `regularization` r on its diagonal, is divided by the square roots of its row sums on both
+    sides; its inverse is computed in `iterations` steps. Time and memory grow with n * landmarks. In training, draws
+    come from torch's generator, the same for the complete batch; in evaluation they are the same in each call.
 
-    `as_published`: landmarks are drawn from the whole sequence, some of them twice, as if padding came last; and the start
-    of the inverse depends on the whole batch. From Chen, Zeng, Ji and Yang, "Skyformer", 2021.
+    `as_published`: landmarks are drawn from the complete sequence, with repetition, as if padding came last; and the
+    first step of the inverse depends on the complete batch. From Chen, Zeng, Ji and Yang, "Skyformer", 2021.
 
     >>> import torch
     >>> from tnn.mixers.skyformer import SkyformerAttention
@@ -45,15 +64,30 @@ class SkyformerAttention(ProjectedAttention):
         regularization: float = 0.1,
         iterations: int = 6,
     ):
+        SkyformerAttention.check_options(
+            hidden_size, landmarks=landmarks, regularization=regularization, iterations=iterations
+        )
         super().__init__(hidden_size, causal=causal, num_heads=num_heads, as_published=as_published)
+        self.landmarks = landmarks
+        self.regularization = regularization
+        self.iterations = iterations
+
+    @classmethod
+    def check_options(
+        cls,
+        hidden_size: int,
+        *,
+        landmarks: int = 128,
+        regularization: float = 0.1,
+        iterations: int = 6,
+        **options: Any,
+    ) -> None:
+        super().check_options(hidden_size, **options)
         check_positive("landmarks", landmarks)
         if landmarks % 2:
             raise ValueError(f"landmarks must be even, half of them queries and half keys; got {landmarks}")
         check_tolerance("regularization", regularization)
         check_positive("iterations", iterations)
-        self.landmarks = landmarks
-        self.regularization = regularization
-        self.iterations = iterations
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor | None) -> Tensor:
         scale = q.shape[-1] ** -0.25
@@ -76,17 +110,17 @@ class SkyformerAttention(ProjectedAttention):
         return gaussian(q, sample).masked_fill(~used, 0) @ gathered
 
     def _sample(self, length: Tensor, n: int) -> tuple[Tensor, Tensor]:
-        """Rows of q and of k (..., 2, m / 2), and which of all of them count (..., m)."""
+        """The sampled rows of q and of k (..., 2, m / 2), and which of them are used (..., m)."""
         generator, device = draws_from(self.training, length.device)
         half = self.landmarks // 2
-        # Integers, as 1 - 1e-9 is 1 in a smaller type. All of them are drawn, so that the draws of a sequence do not
-        # depend on how long its neighbours are.
+        # Integers, because a uniform float could round up to 1. Always `landmarks` draws, so that those of a sequence
+        # do not depend on the length of the batch.
         draws = torch.randint(_DRAWS, (2, half), generator=generator, device=device).to(length.device)
         if self.as_published:
             index = draws * length[..., None, None] // _DRAWS
             return index, torch.ones(2 * half, dtype=torch.bool, device=length.device)
         half = min(half, n)
-        start, end, used = stretches(length, half)
+        start, end, used = segments(length, half)
         size = (end - start).unsqueeze(-2)
         index = start.unsqueeze(-2) + draws[:, :half] * size // _DRAWS
         return index, torch.cat([used, used], dim=-1)

@@ -1,4 +1,4 @@
-"""Synthesizer: attention whose weights do not come from pairs of tokens."""
+"""Synthesizer: attention whose weights are not computed from pairs of tokens."""
 
 import torch
 import torch.nn.functional as F
@@ -6,16 +6,28 @@ from torch import Tensor, nn
 
 from tnn._precision import compute_dtype
 from tnn.mixers.positional import PositionalMixer
+from tnn.mixers.presets import causal_lm, masked_lm, mini_causal_lm, mini_lra, mini_masked_lm, sizes
 from tnn.mixers.registry import register_mixer
 
 
-@register_mixer("synthesizer-dense", channel_mixer="ffn", small_options={"max_length": 32})
+@register_mixer(
+    "synthesizer-dense",
+    channel_mixer="ffn",
+    small_options={"max_length": 32},
+    presets=[
+        causal_lm(sizes(8, 512)),
+        masked_lm(sizes(16, 768)),
+        mini_causal_lm(num_hidden_layers=4, glu_expansion=2.25),
+        mini_masked_lm(num_hidden_layers=5, glu_expansion=2.875, mixer_options={"max_length": 128}),
+        mini_lra(glu_expansion=3.75, mixer_options={"max_length": 2048}),
+    ],
+)
 class DenseSynthesizer(PositionalMixer):
-    """y = softmax(E) x, with a row of E made from each token: E = W2 relu(W1 x), (n, max_length) cut to n columns.
+    """y = softmax(E) x, with one row of E per token: E = W2 relu(W1 x), (n, max_length), cut to n columns.
 
-    One head and no scaling; neither values nor outputs are projected, as in the published comparison, whose parameter
-    counts leave no room for it. Positions from `max_length` on come out as 0, and are not seen.
-    `as_published`: padding counts as tokens. (Tay, Bahri, Metzler, Juan, Zhao and Zheng, 2021.)
+    One head, no scaling, and no projection of values and outputs: the parameter counts of the paper's comparison leave
+    no room for one. Outputs from position `max_length` on are 0, and no other position sees these tokens.
+    `as_published`: padding is treated as tokens. (Tay, Bahri, Metzler, Juan, Zhao and Zheng, 2021.)
 
     >>> import torch
     >>> from tnn.mixers.synthesizer import DenseSynthesizer
@@ -33,13 +45,24 @@ class DenseSynthesizer(PositionalMixer):
         return _average(v, scores, visible)
 
 
-@register_mixer("synthesizer-random", channel_mixer="ffn", small_options={"max_length": 32})
+@register_mixer(
+    "synthesizer-random",
+    channel_mixer="ffn",
+    small_options={"max_length": 32},
+    presets=[
+        causal_lm(sizes(8, 512)),
+        masked_lm(sizes(18, 768)),
+        mini_causal_lm(num_hidden_layers=2, glu_expansion=1.75),
+        mini_masked_lm(num_hidden_layers=6, glu_expansion=2.625, mixer_options={"max_length": 128}),
+        mini_lra(glu_expansion=4.25, mixer_options={"max_length": 2048}),
+    ],
+)
 class RandomSynthesizer(PositionalMixer):
-    """y = softmax(R) x, with R (max_length, max_length) cut to (n, n): the same weights for every input, learned.
+    """y = softmax(R) x, with a learned R (max_length, max_length), cut to (n, n): the same weights for every input.
 
-    One head; neither values nor outputs are projected, as in the published comparison, whose parameter counts leave no
-    room for it. Positions from `max_length` on come out as 0, and are not seen. R starts from N(0, 1).
-    `as_published`: padding counts as tokens. (Tay, Bahri, Metzler, Juan, Zhao and Zheng, 2021.)
+    One head, and no projection of values and outputs: the parameter counts of the paper's comparison leave no room for
+    one. Outputs from position `max_length` on are 0, and no other position sees these tokens. R starts from N(0, 1).
+    `as_published`: padding is treated as tokens. (Tay, Bahri, Metzler, Juan, Zhao and Zheng, 2021.)
 
     >>> import torch
     >>> from tnn.mixers.synthesizer import RandomSynthesizer
@@ -60,7 +83,7 @@ class RandomSynthesizer(PositionalMixer):
 
 
 def _average(v: Tensor, scores: Tensor, visible: Tensor | None) -> Tensor:
-    """softmax(scores) v over the visible ones; v (..., m, d), scores (..., n, >= m), visible (..., n or 1, m)."""
+    """softmax(scores) v over the visible positions; v (..., m, d), scores (..., n, >= m), visible (..., n or 1, m)."""
     scores = scores[..., : v.shape[-2]].to(compute_dtype(v, scores))
     if visible is not None:
         # Not -inf: a row of padding that sees nothing must not become NaN.

@@ -1,9 +1,73 @@
 """TNN: the gated Toeplitz unit as a mixer, with the paper's channel mixer or, as an ablation, alone."""
 
 from tnn.layers.gated import GatedToeplitzUnit
+from tnn.mixers.presets import LRA_TASKS, Fields, Preset
 from tnn.mixers.registry import register_mixer
 
-SMALL = {"rpe_size": 8, "rpe_num_layers": 1}
+SMALL_OPTIONS = {"rpe_size": 8, "rpe_num_layers": 1}
 
-register_mixer("tnn", GatedToeplitzUnit, small_options=SMALL)
-register_mixer("gtu", GatedToeplitzUnit, channel_mixer=None, small_options=SMALL)
+
+def _sizes(layers: int, width: int, gtu: float, glu: float) -> Fields:
+    return {"num_hidden_layers": layers, "hidden_size": width, "gtu_expansion": gtu, "glu_expansion": glu}
+
+
+MASKED_LM: Fields = {
+    "is_decoder": False,
+    "norm_position": "post",
+    "final_norm": None,
+    "embedding_norm": True,
+    "scale_embedding": False,
+    "initializer": "normal",
+    "classifier_act": "tanh",
+}
+# Long-Range Arena: absolute positions, batch norm, and other settings of the network that makes the coefficients.
+LRA: Fields = {
+    "rpe_size": 16,
+    "rpe_num_layers": 2,
+    "rpe_norm": "last_layer",
+    "norm": "batch",
+    "inner_norm": "layer",
+    "final_norm": "batch",
+    "position_embedding": "sinusoidal",
+    "embedding_dropout": 0.1,
+    "initializer": "gtu",
+}
+LRA_TEXT: Fields = LRA | {"is_decoder": False, "scale_embedding": False}
+LRA_IMAGE: Fields = LRA | {"patch_size": 1, "num_channels": 1, "pool_norm": None}
+TEXT, LISTOPS, RETRIEVAL, PATHFINDER, IMAGE = LRA_TASKS.values()
+
+SMALL = _sizes(2, 64, 1, 1.5)
+SMALL_TEXT = LRA_TEXT | SMALL | {"max_lags": 1024}
+SMALL_IMAGE = LRA_IMAGE | SMALL
+LARGE_IMAGE = LRA_IMAGE | {"form": "product"}
+MINI_RPE: Fields = {"rpe_size": 32, "rpe_num_layers": 3}
+
+TEXT_PRESETS: dict[str, Fields] = {
+    "wikitext103-alm": {"vocab_size": 50_264, "dropout": 0.1},
+    "wikitext103-blm": MASKED_LM | _sizes(12, 768, 3, 1) | {"vocab_size": 50_265, "dropout": 0.1},
+    "lra-text": SMALL_TEXT | TEXT | {"decay_mode": "none"},
+    "lra-listops": SMALL_TEXT | LISTOPS | {"decay": 0.95},
+    "lra-retrieval": SMALL_TEXT | RETRIEVAL | {"decay": 0.95},
+    "lra-text-large": LRA_TEXT | _sizes(4, 128, 1, 2) | TEXT | {"rpe_size": 32, "decay": 0.9, "dropout": 0.1},
+    "lra-listops-large": LRA_TEXT | _sizes(4, 128, 1, 1) | LISTOPS | {"rpe_size": 32, "decay_mode": "none"},
+    "lra-retrieval-large": LRA_TEXT | SMALL | RETRIEVAL | {"decay": 0.6},
+    "mini-alm": _sizes(4, 128, 2, 1) | MINI_RPE | {"vocab_size": 260},
+    "mini-blm": MASKED_LM | _sizes(4, 128, 2, 1) | MINI_RPE | {"vocab_size": 261},
+    "mini-lra": LRA_TEXT | _sizes(2, 32, 1, 1.5) | LISTOPS | {"decay": 0.95},
+}
+IMAGE_PRESETS: dict[str, Fields] = {
+    "imagenet-tiny": {"hidden_size": 192, "num_labels": 1000},
+    "imagenet-small": {"hidden_size": 384, "num_labels": 1000},
+    "lra-pathfinder": SMALL_IMAGE | PATHFINDER | {"decay_mode": "none"},
+    "lra-image": SMALL_IMAGE | IMAGE | {"decay_mode": "none", "dropout": 0.2},
+    "lra-pathfinder-large": LARGE_IMAGE | _sizes(6, 64, 3, 2.5) | PATHFINDER | {"decay_mode": "none"},
+    "lra-pathx-large": LARGE_IMAGE | _sizes(6, 64, 3, 2.5) | PATHFINDER | {"image_size": 128, "decay": 0.999},
+    "lra-image-large": LARGE_IMAGE | _sizes(12, 128, 2, 3) | IMAGE | {"decay": 0.7, "dropout": 0.1},
+    "mini-lra-image": LRA_IMAGE | _sizes(2, 32, 1, 1.5) | IMAGE | {"decay_mode": "none"},
+    "mini-image": _sizes(4, 64, 2, 1) | {"image_size": 28, "patch_size": 4, "num_channels": 1, "num_labels": 10},
+}
+PRESETS = [Preset(name, fields) for name, fields in TEXT_PRESETS.items()]
+PRESETS += [Preset(name, fields, image=True) for name, fields in IMAGE_PRESETS.items()]
+
+register_mixer("tnn", GatedToeplitzUnit, presets=PRESETS, small_options=SMALL_OPTIONS)
+register_mixer("gtu", GatedToeplitzUnit, channel_mixer=None, small_options=SMALL_OPTIONS)

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tnn.layers import count_parameters
 from tnn.layers.sequences import Sequences
-from tnn.mixers import find_method
+from tnn.mixers import find_mixer
 from tnn.mixers.bigbird import BigBirdAttention
-from tnn.mixers.block import BaselineBlock
+from tnn.mixers.block import TNNBlock
 from tnn.mixers.informer import InformerAttention
-from tnn.mixers.landmarks import iterative_inverse, stretches
+from tnn.mixers.landmarks import iterative_inverse, segments
 from tnn.mixers.skyformer import SkyformerAttention
 
 SMALL = {  # options with which 70 tokens are many
@@ -36,7 +36,7 @@ few = settings(max_examples=20)
 
 def make(name, num_heads=2, **options):
     torch.manual_seed(1)
-    mixer = find_method(name).load()(SIZE, num_heads=num_heads, **{**SMALL[name], **options})
+    mixer = find_mixer(name).cls(SIZE, num_heads=num_heads, **{**SMALL[name], **options})
     return mixer.double().eval()
 
 
@@ -70,8 +70,8 @@ def kernel(x, y):
 @few
 @given(st.integers(1, 20), heads, st.booleans())
 @torch.no_grad()
-def test_kernelized_is_the_sum(n, num_heads, faithful):
-    mixer, x = make("kernelized", num_heads, faithful=faithful), tokens(n)
+def test_kernelized_is_the_sum(n, num_heads, as_published):
+    mixer, x = make("kernelized", num_heads, as_published=as_published), tokens(n)
     expected = []
     for q, k, v in zip(*project(mixer, x), strict=True):
         y = torch.zeros_like(v)
@@ -87,8 +87,8 @@ def test_kernelized_is_the_sum(n, num_heads, faithful):
 
 
 @given(st.integers(1, 70), st.integers(1, 70))
-def test_stretches_cover_a_sequence_evenly(n, count):
-    start, end, used = stretches(torch.tensor(n), count)
+def test_segments_cover_a_sequence_evenly(n, count):
+    start, end, used = segments(torch.tensor(n), count)
     parts = min(n, count)
     assert used.tolist() == [True] * parts + [False] * (count - parts)
     covered = [p for a, b in zip(start[:parts], end[:parts], strict=True) for p in range(a, b)]
@@ -151,12 +151,12 @@ def skyformer(q, k, v, index, regularization):
 
 @few
 @given(st.integers(1, 24), heads, st.sampled_from([2, 8, 64]), st.booleans())
-def test_skyformer_is_the_formula(n, num_heads, landmarks, faithful):
-    mixer = make("skyformer", num_heads, landmarks=landmarks, iterations=14, faithful=faithful)
+def test_skyformer_is_the_formula(n, num_heads, landmarks, as_published):
+    mixer = make("skyformer", num_heads, landmarks=landmarks, iterations=14, as_published=as_published)
     x = tokens(n)
     index, used = mixer._sample(torch.tensor(n), n)
     assert used.all()
-    assert index.shape == (2, landmarks // 2 if faithful else min(landmarks // 2, n))
+    assert index.shape == (2, landmarks // 2 if as_published else min(landmarks // 2, n))
     expected = output(mixer, [skyformer(*qkv, index, 0.1) for qkv in zip(*project(mixer, x), strict=True)])
     assert torch.allclose(mixer(x), expected, atol=1e-8)
 
@@ -186,17 +186,17 @@ def test_six_iterations_of_skyformer():
 def test_skyformer_draws_one_landmark_of_each_stretch(n, half):
     mixer = SkyformerAttention(SIZE, landmarks=2 * half).train()
     index, _ = mixer._sample(torch.tensor(n), n)
-    start, end, _ = stretches(torch.tensor(n), min(half, n))
+    start, end, _ = segments(torch.tensor(n), min(half, n))
     assert ((start <= index) & (index < end)).all()
 
 
-def test_a_faithful_inverse_depends_on_the_batch():
+def test_a_published_inverse_depends_on_the_batch():
     for name in ("skyformer", "nystromformer"):
         x = tokens(3, 30, scale=1.0)
-        for faithful in (False, True):
-            mixer = make(name, faithful=faithful, iterations=2)
+        for as_published in (False, True):
+            mixer = make(name, as_published=as_published, iterations=2)
             alone = torch.stack([mixer(row) for row in x])
-            assert torch.allclose(mixer(x), alone, atol=1e-12) != faithful
+            assert torch.allclose(mixer(x), alone, atol=1e-12) != as_published
 
 
 # Linformer
@@ -222,9 +222,9 @@ def test_linformer_refuses_longer_sequences():
         mixer(tokens(2, 30), torch.arange(30)[None].repeat(2, 1) >= 9)
 
 
-def test_linformer_trains_its_projection_unless_faithful():
+def test_linformer_trains_its_projection_unless_published():
     assert make("linformer").projection.requires_grad
-    mixer = make("linformer", faithful=True)
+    mixer = make("linformer", as_published=True)
     assert "projection" not in dict(mixer.named_parameters())
     assert "projection" in mixer.state_dict()
     assert torch.allclose(mixer.projection.std(), torch.tensor(0.02, dtype=torch.float64), rtol=0.2)
@@ -236,8 +236,8 @@ def test_linformer_trains_its_projection_unless_faithful():
 @few
 @given(lengths, heads, st.sampled_from([1, 3, 9, 128]), st.booleans())
 @torch.no_grad()
-def test_informer_is_exact_for_chosen_queries_and_else_the_mean(n, num_heads, factor, faithful):
-    mixer, x = make("informer", num_heads, factor=factor, faithful=faithful), tokens(n)
+def test_informer_is_exact_for_chosen_queries_and_else_the_mean(n, num_heads, factor, as_published):
+    mixer, x = make("informer", num_heads, factor=factor, as_published=as_published), tokens(n)
     count = n if n == 1 else min(n, math.ceil(factor / math.log(n)) * math.ceil(math.log(n)))
     samples = mixer._samples(n, count, x.device)
     assert samples.shape == (n, count)
@@ -246,7 +246,7 @@ def test_informer_is_exact_for_chosen_queries_and_else_the_mean(n, num_heads, fa
         sparsity = []
         for i in range(n):
             scores = [float(q[i] @ k[j]) for j in samples[i]]
-            sparsity.append(max(scores) - sum(scores) / (n if faithful else count))
+            sparsity.append(max(scores) - sum(scores) / (n if as_published else count))
         chosen = sorted(range(n), key=lambda i: -sparsity[i])[:count]
         y = v.mean(0).repeat(n, 1)
         y[chosen] = (softmax_matrix(q, k) @ v)[chosen]
@@ -292,7 +292,7 @@ def reformer(mixer, x, real=None):
             scores[:, ~real] = -1e9
         if n > mixer.chunk:
             every_head = q.unflatten(-1, (mixer.num_heads, p)).transpose(0, 1)
-            counts = reformer_counts(mixer._buckets(every_head, real)[a], mixer.chunk, mixer.faithful)
+            counts = reformer_counts(mixer._buckets(every_head, real)[a], mixer.chunk, mixer.as_published)
             scores = scores + counts.log()
         y.append(torch.softmax(scores, dim=-1) @ v[:, part])
     return output(mixer, y)
@@ -300,8 +300,8 @@ def reformer(mixer, x, real=None):
 
 @few
 @given(lengths, heads, st.integers(1, 3), st.sampled_from([1, 4, 16]), st.booleans())
-def test_reformer_is_dense_attention_with_the_pattern(n, num_heads, hashes, chunk, faithful):
-    mixer, x = make("reformer", num_heads, hashes=hashes, chunk=chunk, faithful=faithful), tokens(n)
+def test_reformer_is_dense_attention_with_the_pattern(n, num_heads, hashes, chunk, as_published):
+    mixer, x = make("reformer", num_heads, hashes=hashes, chunk=chunk, as_published=as_published), tokens(n)
     assert torch.allclose(mixer(x), reformer(mixer, x), atol=1e-10)
 
 
@@ -331,7 +331,7 @@ def test_reformer_hashes():
 def test_reformer_has_only_the_parameters_it_uses():
     names = set(dict(make("reformer").named_parameters()))
     assert names == {"query_proj.weight", "value_proj.weight", "out_proj.weight", "out_proj.bias"}
-    assert sum(p.numel() for p in make("reformer", faithful=True).parameters()) == 4 * (SIZE**2 + SIZE)
+    assert sum(p.numel() for p in make("reformer", as_published=True).parameters()) == 4 * (SIZE**2 + SIZE)
 
 
 # BigBird
@@ -367,8 +367,8 @@ def dense(mixer, x, counts, real=None):
 
 @few
 @given(lengths, heads, st.integers(1, 3), st.sampled_from([1, 3, 8]), st.booleans())
-def test_bigbird_is_dense_attention_with_the_pattern(n, num_heads, random_blocks, block, faithful):
-    options = {"block": block, "random_blocks": random_blocks, "faithful": faithful}
+def test_bigbird_is_dense_attention_with_the_pattern(n, num_heads, random_blocks, block, as_published):
+    options = {"block": block, "random_blocks": random_blocks, "as_published": as_published}
     mixer, x = make("bigbird", num_heads, **options), tokens(n)
     assert torch.allclose(mixer(x), dense(mixer, x, bigbird_counts(mixer, n)), atol=1e-12)
 
@@ -381,20 +381,20 @@ def test_bigbird_draws_blocks_not_seen_otherwise(random_blocks, more):
     assert random.shape == (2, blocks - 2, random_blocks)
     for a in range(2):
         for i in range(1, blocks - 1):
-            found = random[a, i - 1][drawn[a, i - 1]].tolist()
-            others = blocks - len({0, blocks - 1, i - 1, i, i + 1})
-            assert len(set(found)) == len(found) == min(random_blocks, others)
-            assert not set(found) & {0, blocks - 1, i - 1, i, i + 1}
+            chosen = random[a, i - 1][drawn[a, i - 1]].tolist()
+            available = blocks - len({0, blocks - 1, i - 1, i, i + 1})
+            assert len(set(chosen)) == len(chosen) == min(random_blocks, available)
+            assert not set(chosen) & {0, blocks - 1, i - 1, i, i + 1}
 
 
 @pytest.mark.parametrize(("n", "last"), [(1024, 14), (4096, 15), (2048, 9)])
-def test_faithful_bigbird_draws_from_the_beginning(n, last):
-    mixer = BigBirdAttention(64, num_heads=2, faithful=True)
+def test_published_bigbird_draws_from_the_beginning(n, last):
+    mixer = BigBirdAttention(64, num_heads=2, as_published=True)
     candidates = [mixer._candidates(row, n // 64) for row in range(1, n // 64 - 1)]
     assert max(map(max, candidates)) == last
     assert min(map(min, candidates)) == 1
-    for row, found in enumerate(candidates[:-2], start=1):
-        assert not set(found) & {row - 1, row, row + 1}
+    for row, allowed in enumerate(candidates[:-2], start=1):
+        assert not set(allowed) & {row - 1, row, row + 1}
     if n == 4096:
         assert candidates[0] == list(range(3, 16))
         assert candidates[1] == list(range(4, 16))
@@ -409,11 +409,11 @@ def test_faithful_bigbird_draws_from_the_beginning(n, last):
         assert candidates[20] == list(range(1, 10))
     random, drawn = mixer._random_blocks(n // 64)
     assert drawn.all()
-    assert all(int(b) in found for head in random for row, found in zip(head, candidates, strict=True) for b in row)
+    assert all(int(b) in allowed for head in random for row, allowed in zip(head, candidates, strict=True) for b in row)
 
 
-def test_faithful_bigbird_at_the_published_length():
-    mixer, x = make("bigbird", block=64, random_blocks=3, faithful=True), tokens(1024)
+def test_published_bigbird_at_the_published_length():
+    mixer, x = make("bigbird", block=64, random_blocks=3, as_published=True), tokens(1024)
     counts = bigbird_counts(mixer, 1024)
     assert counts.max() == 2
     assert torch.allclose(mixer(x), dense(mixer, x, counts), atol=1e-12)
@@ -443,30 +443,30 @@ def test_padded_is_as_if_alone(name, data):
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("faithful", [False, True])
-def test_a_row_of_padding_is_harmless(name, faithful):
-    mixer = make(name, faithful=faithful)
+@pytest.mark.parametrize("as_published", [False, True])
+def test_a_row_of_padding_is_harmless(name, as_published):
+    mixer = make(name, as_published=as_published)
     x = tokens(2, 50).requires_grad_()
     mask = torch.zeros(2, 50, dtype=torch.bool)
     mask[0, 3:20] = True
     y = mixer(x, mask)
-    assert faithful or (y[1] == 0).all()
+    assert as_published or (y[1] == 0).all()
     y.sum().backward()
     assert x.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("name", ["linformer", "kernelized"])
-def test_faithful_masks_that_lose_nothing(name):
-    mixer, x = make(name, faithful=True), tokens(2, 40)
+def test_published_masks_that_lose_nothing(name):
+    mixer, x = make(name, as_published=True), tokens(2, 40)
     mask = torch.arange(40) < torch.tensor([[17], [40]])
     assert torch.allclose(mixer(x, mask)[0, :17], mixer(x[0, :17]), atol=1e-12)
 
 
-def test_faithful_masks_as_published():
+def test_published_masks_as_published():
     x, real = tokens(50), torch.rand(50) > 0.3
     x[~real] = 0
 
-    mixer = make("nystromformer", faithful=True, landmarks=5)
+    mixer = make("nystromformer", as_published=True, landmarks=5)
     y = []
     for q, k, v in zip(*project(mixer, x), strict=True):
         q, k = q * real[:, None], k * real[:, None]
@@ -479,17 +479,17 @@ def test_faithful_masks_as_published():
     expected = output(mixer, [left @ inverse @ right for (left, _, right), inverse in zip(y, inverses, strict=True)])
     assert torch.allclose(mixer(x, real)[real], expected[real], atol=1e-10)
 
-    mixer = make("reformer", faithful=True)
+    mixer = make("reformer", as_published=True)
     assert torch.allclose(mixer(x, real)[real], reformer(mixer, x, real)[real], atol=1e-10)
 
-    mixer = make("bigbird", faithful=True)
+    mixer = make("bigbird", as_published=True)
     expected = dense(mixer, x, bigbird_counts(mixer, 50), real)
     assert torch.allclose(mixer(x, real)[real], expected[real], atol=1e-12)
 
-    mixer = make("informer", faithful=True)
+    mixer = make("informer", as_published=True)
     assert torch.equal(mixer(x, real), mixer(x))
 
-    mixer = make("skyformer", faithful=True, iterations=20)
+    mixer = make("skyformer", as_published=True, iterations=20)
     index, _ = mixer._sample(real.sum(), 50)
     assert index.max() < real.sum()  # as if padding came last
     heads = [[t * real[:, None] for t in qkv] for qkv in zip(*project(mixer, x), strict=True)]
@@ -519,11 +519,11 @@ def test_bigbird_seed():
     assert not torch.allclose(first, other)
 
 
-@pytest.mark.parametrize("faithful", [False, True])
+@pytest.mark.parametrize("as_published", [False, True])
 @pytest.mark.parametrize("name", SMALL)
-def test_published_options_at_any_length(name, faithful):
+def test_published_options_at_any_length(name, as_published):
     options = {"max_length": 513} if name == "linformer" else {}
-    mixer = find_method(name).load()(16, num_heads=2, faithful=faithful, **options)
+    mixer = find_mixer(name).cls(16, num_heads=2, as_published=as_published, **options)
     for n in (1, 2, 3, 7, 64, 513):
         x = torch.randn(2, n, 16, requires_grad=True)
         y = mixer(x)
@@ -579,14 +579,14 @@ def test_attention_dropout(name):
 )
 def test_wrong_options(name, options, message):
     with pytest.raises(ValueError, match=message):
-        find_method(name).load()(SIZE, **options)
+        find_mixer(name).cls(SIZE, **options)
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_parameters_of_a_layer(name):
     """d = 64, two heads, a feed-forward layer of 128: 33,472 in the harness of Skyformer."""
     extra = {"linformer": 2 * 128 * 512, "reformer": -(64**2 + 3 * 64)}.get(name, 0)
-    block = BaselineBlock(64, mixer=name, num_heads=2, ffn_expansion=2)
+    block = TNNBlock(64, mixer=name, num_heads=2, glu_expansion=2, norm="layer")
     assert count_parameters(block).trained == 33_472 + extra
-    block = BaselineBlock(64, mixer=name, num_heads=2, ffn_expansion=2, faithful=True)
+    block = TNNBlock(64, mixer=name, num_heads=2, glu_expansion=2, norm="layer", as_published=True)
     assert count_parameters(block).trained == 33_472

@@ -1,0 +1,152 @@
+"""One protocol for the states of all causal mixers: tnn.streaming.State."""
+
+import copy
+
+import pytest
+import torch
+
+from tnn.mixers import find_mixer, list_mixers
+from tnn.streaming import State, new_state
+
+SIZE, LENGTH = 16, 23
+WITHOUT_STATE = {"transformer-ls", "cosformer", "flash-quad", "dss"}  # outputs change as tokens are added, or no cache
+CAUSAL = [name for name in list_mixers() if find_mixer(name).cls.has_causal_form]
+CROPPABLE = {"tnn", "gtu", "transformer", "attention", "alibi", "gmlp", "synthesizer-dense", "synthesizer-random"}
+CROPPABLE |= {"s4", "gss"}
+
+with_state = pytest.mark.parametrize("name", [name for name in CAUSAL if name not in WITHOUT_STATE])
+
+
+@pytest.fixture(autouse=True)
+def _no_grad(one_thread):
+    with torch.no_grad():
+        yield
+
+
+def mixer_of(name, **options):
+    entry = find_mixer(name)
+    heads = {"num_heads": 2} if "num_heads" in entry.cls.option_names() else {}
+    mixer = entry.cls(SIZE, causal=True, **heads, **entry.small_options, **options).double().eval()
+    for parameter in mixer.parameters():
+        if parameter.ndim == 1 or parameter.abs().max() < 0.01:  # gates that start closed would hide mistakes
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return mixer
+
+
+def tokens(rows, length=LENGTH):
+    return torch.randn(rows, length, SIZE, dtype=torch.float64)
+
+
+def close(a, b):
+    torch.testing.assert_close(a, b, atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_who_has_a_state(name):
+    assert (mixer_of(name).state_owner is None) == (name in WITHOUT_STATE)
+    entry = find_mixer(name)
+    assert entry.cls(SIZE, **entry.small_options).state_owner is None  # bidirectional
+
+
+@with_state
+def test_a_new_state_is_empty(name):
+    mixer = mixer_of(name)
+    state = new_state(mixer.state_owner)
+    assert isinstance(state, State)
+    assert state.owner is mixer.state_owner
+    assert (state.seen, state.batch_size) == (0, None)
+    assert state.croppable == (name in CROPPABLE)
+
+
+@with_state
+@pytest.mark.parametrize("cuts", [[23], [1] * 23, [7, 1, 1, 9, 5]])
+def test_parts_are_the_complete_sequence(name, cuts):
+    mixer, x = mixer_of(name), tokens(2)
+    state = new_state(mixer.state_owner)
+    parts, seen = [], 0
+    for part in x.split(cuts, 1):
+        parts.append(mixer(part, state=state))
+        seen += part.shape[1]
+        assert (state.seen, state.batch_size) == (seen, 2)
+    close(torch.cat(parts, 1), mixer(x))
+
+
+@with_state
+def test_padding_is_skipped(name):
+    mixer, x = mixer_of(name), tokens(2)
+    mask = torch.ones(2, LENGTH, dtype=torch.bool)
+    mask[0, :4] = False
+    state = new_state(mixer.state_owner)
+    y = torch.cat([mixer(x[:, :9], mask[:, :9], state), mixer(x[:, 9:], None, state)], 1)
+    assert (state.seen, state.batch_size) == (LENGTH, 2)
+    close(y[0, 4:], mixer(x[:1, 4:])[0])
+    close(y[1], mixer(x[1:])[0])
+
+
+@with_state
+def test_reset_forgets_everything(name):
+    mixer, x = mixer_of(name), tokens(2)
+    state = new_state(mixer.state_owner)
+    mixer(tokens(3), state=state)
+    state.reset()
+    assert (state.seen, state.batch_size) == (0, None)
+    assert state.owner is mixer.state_owner
+    close(mixer(x, state=state), mixer(x))
+
+
+@with_state
+def test_crop_removes_the_newest_inputs_or_is_refused(name):
+    mixer, x = mixer_of(name), tokens(2)
+    state = new_state(mixer.state_owner)
+    mixer(x[:, :9], state=state)
+    mixer(tokens(2, 3), state=state)
+    if not state.croppable:
+        with pytest.raises(ValueError, match="cannot take tokens back"):
+            state.crop(3)
+        assert state.seen == 12
+        return
+    with pytest.raises(ValueError, match="cannot take back 13 tokens: only 12 have been seen"):
+        state.crop(13)
+    state.crop(3)
+    assert (state.seen, state.batch_size) == (9, 2)
+    close(mixer(x[:, 9:], state=state), mixer(x)[:, 9:])
+
+
+@with_state
+def test_select_keeps_rows_in_order(name):
+    mixer, x = mixer_of(name), tokens(3)
+    state = new_state(mixer.state_owner)
+    state.select(torch.tensor([0]))  # nothing to select from yet
+    mixer(x[:, :9], state=state)
+    rows = torch.tensor([2, 0, 0, 2])
+    state.select(rows)
+    assert (state.seen, state.batch_size) == (9, 4)
+    close(mixer(x[rows, 9:], state=state), mixer(x)[rows, 9:])
+
+
+@with_state
+def test_copies_are_independent(name):
+    mixer, x = mixer_of(name), tokens(2)
+    state = new_state(mixer.state_owner)
+    mixer(x[:, :9], state=state)
+    twin = copy.deepcopy(state)
+    assert isinstance(twin, State)
+    assert twin.owner is state.owner
+    for _ in range(3):  # also past the end of a block or chunk
+        mixer(tokens(2, 5), state=twin)
+    twin.select(torch.tensor([1]))
+    assert (twin.seen, twin.batch_size) == (24, 1)
+    assert (state.seen, state.batch_size) == (9, 2)
+    close(mixer(x[:, 9:], state=state), mixer(x)[:, 9:])
+    twin.reset()
+    assert state.seen == LENGTH
+
+
+@with_state
+def test_another_batch_size_is_refused(name):
+    mixer = mixer_of(name)
+    state = new_state(mixer.state_owner)
+    mixer(tokens(2, 4), state=state)
+    with pytest.raises(ValueError, match="2") as error:
+        mixer(tokens(3, 4), state=state)
+    assert "\n" not in str(error.value)
