@@ -41,6 +41,7 @@ def build_wheel(folder, **environment):
     return wheel, set(zipfile.ZipFile(wheel).namelist())
 
 
+@pytest.mark.slow
 def test_wheel_works_in_an_empty_environment(tmp_path):
     wheel, names = build_wheel(tmp_path / "wheel")
     sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src" / "tnn").rglob("*.py")}
@@ -58,6 +59,7 @@ def test_wheel_works_in_an_empty_environment(tmp_path):
     assert "convert" in run(environment / "bin" / "tnn", "--help", cwd=tmp_path)
 
 
+@pytest.mark.slow
 def test_install_succeeds_without_a_compiler(tmp_path):
     wheel, names = build_wheel(tmp_path / "wheel", CXX="false")
     assert wheel.name.endswith("-py3-none-any.whl")
