@@ -177,6 +177,7 @@ def test_texts_that_are_no_tree(source, message):
 # --- the draw
 
 
+@pytest.mark.slow
 def test_every_target_of_a_sample(sample):
     rows, trees = sample
     for (source, target), tree in zip(rows[:400], trees, strict=False):
@@ -199,6 +200,7 @@ def test_shape_of_the_trees(sample):
     assert digits / digits.sum() == pytest.approx([0.1] * 10, abs=0.005)
 
 
+@pytest.mark.slow
 def test_small_trees_are_drawn_as_often_as_they_should_be():
     """Of those that are not selected by their length: digits, and operators with digits alone."""
     random, total = Random(1), 20_000

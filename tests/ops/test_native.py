@@ -114,6 +114,7 @@ def run(code, **environment):
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_works_in_a_forked_child():
     done = run(FORK)
     assert done.returncode == 0, done.stderr
@@ -133,6 +134,7 @@ for n, d, lags, future in [(1, 1, 1, 0), (2, 5, 3, 1), (97, 33, 50, 20), (300, 1
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["portable", "avx2", "avx512"])
 def test_every_instruction_set_of_this_processor(name):
     done = run(ISA, TNN_NATIVE_ISA=name)
@@ -141,6 +143,7 @@ def test_every_instruction_set_of_this_processor(name):
         pytest.skip(f"this processor has no {name}")
 
 
+@pytest.mark.slow
 def test_can_be_switched_off():
     code = "from tnn.ops import backends; import torch, tnn.ops as o; print(backends()['native'], end='')"
     code += "; o.toeplitz_matmul(torch.ones(3, 2), torch.ones(3, 2), causal=True, backend='native')"
@@ -148,6 +151,7 @@ def test_can_be_switched_off():
     assert run(code, TNN_DISABLE_NATIVE="0").stdout == backends()["native"]
 
 
+@pytest.mark.slow
 def test_a_missing_library_is_logged_once_and_replaced(tmp_path):
     code = """
 import logging; logging.basicConfig(level="INFO")
