@@ -103,6 +103,7 @@ def test_a_mistake_is_one_line(checkpoint, tmp_path, source, target, message):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_as_a_program(tmp_path):
     command = [sys.executable, "-m", "tnn", "convert", "reference", "absent.pt", "out"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
@@ -235,6 +236,7 @@ def test_evaluate_with_the_tokenizer_of_the_model(folder, text):
     assert float(found["bits per byte"]) == pytest.approx(bits, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_evaluate_a_file_of_wikitext(folder, tmp_path):
     """The same tokens as from its folder."""
     model, source = folder(vocab_size=270), tmp_path / "wikitext"
@@ -265,6 +267,7 @@ def test_extrapolate(folder, text, tmp_path):
     assert sorted(path.name for path in out.iterdir()) == [f"extrapolation.{kind}" for kind in ("json", "md", "png")]
 
 
+@pytest.mark.slow
 def test_show(folder, tmp_path):
     model = folder()
     assert invoke("show", model).stdout == f"{model / 'kernels.png'}\n"
@@ -300,6 +303,7 @@ def test_data_prepare_and_tokenizer(text, tmp_path):
     assert invoke("data", "tokenizer", text, tmp_path / "bpe").exit_code == 1
 
 
+@pytest.mark.slow
 def test_train_then_evaluate_what_was_trained(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text.write_bytes(TEXT.encode() * 20)

@@ -1,12 +1,20 @@
 """README and documents: every example in Python and every command is run, the trainings at a small size.
 
-Commands run in one folder and in the order in which a reader meets them, for later ones use what earlier ones made.
+Commands run in the order in which a reader meets them, because later ones use what earlier ones made: those of the
+README in an empty folder that holds nothing but texts, those of the other documents in one folder.
+What an example prints is compared with the ```text block that follows it.
 """
 
+import importlib.util
+import io
 import re
 import shlex
 import shutil
+import sysconfig
+from contextlib import redirect_stdout
+from doctest import ELLIPSIS, OutputChecker
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -32,7 +40,6 @@ ORDER = [
     "docs/lra.md",
     "docs/images.md",
     "docs/reproduction.md",
-    "README.md",
 ]
 ELSEWHERE = {  # what other tests run
     "make": "continuous integration runs make test; test_demo runs what make demo runs",
@@ -40,6 +47,7 @@ ELSEWHERE = {  # what other tests run
 }
 LAUNCHERS = ("torchrun", "accelerate")  # test_distributed runs those that two processes on one machine can
 TINY = ["training.log_every=1", "training.evaluate_every=2", "training.save_every=2", "training.batch_size=4"]
+TINY += ["training.evaluate_examples=8"]
 TINY_MODEL = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.rpe_size=8", "model.decay=0.9"]
 TINY_STEPS = ["training.steps=2", "training.warmup_steps=1", "training.micro_batch_size=2"]
 FEW = {"listops": ["--train", "8", "--val", "4", "--test", "4"], "pathfinder": ["--count", "20"]}  # the last counts
@@ -54,17 +62,45 @@ def commands(document):
     return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
+def examples(document):
+    """The Python examples in order, each with what it prints as the document shows it; None if it does not."""
+    return re.findall(r"```python\n(.*?)```\n(?:```text\n(.*?)```)?", (ROOT / document).read_text(), re.DOTALL)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("document", [document for document in DOCUMENTS if blocks(document, "python")])
 def test_python(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(compile("\n".join(blocks(document, "python")), document, "exec"), {"__name__": "document"})
+    names = {"__name__": "document"}
+    for code, shown in examples(document):
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(compile(code, document, "exec"), names)
+        if shown:
+            same = OutputChecker().check_output(shown, printed.getvalue(), ELLIPSIS)
+            assert same, f"{document} shows\n{shown}but its example prints\n{printed.getvalue()}"
+
+
+def test_readme_shows_what_its_example_prints():
+    assert [bool(shown) for _, shown in examples("README.md")] == [True]
 
 
 @pytest.fixture
-def home(tmp_path, monkeypatch, one_thread):
-    """A folder with small data under the names that the documents use."""
+def empty_folder(tmp_path, monkeypatch, one_thread):
+    """An empty folder, with a cache of its own and, as the standard library, some of its modules."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TNN_CACHE", str(tmp_path / "cache"))
+    modules = tmp_path / "stdlib"
+    modules.mkdir()
+    for name in ("argparse", "ast", "datetime", "inspect", "tarfile", "typing"):  # about 500,000 bytes
+        shutil.copy(Path(sysconfig.get_path("stdlib")) / f"{name}.py", modules)
+    monkeypatch.setattr("tnn.data.corpus.sysconfig", SimpleNamespace(get_path=lambda name: str(modules)))
+    return tmp_path
+
+
+@pytest.fixture
+def home(empty_folder):
+    """A folder with small data under the names that the documents use."""
     line = " the diagonal of a matrix , and all the lines beside it , say everything . \n"
     for folder, kind in (("wikitext-2", "tokens"), ("wikitext-103", "raw")):
         Path(folder).mkdir()
@@ -92,7 +128,7 @@ def home(tmp_path, monkeypatch, one_thread):
         np.save(f"mnist/y_{split}.npy", np.arange(count) % 10 if count == 20 else np.arange(count))
     Path("my-recipe.yaml").write_text(blocks("docs/training.md", "yaml")[0])
     torch.save({"model": _checkpoint()}, "checkpoint_best.pt")
-    return tmp_path
+    return empty_folder
 
 
 def _escape(character):
@@ -128,10 +164,34 @@ def shrunk(words):
     return [*words[:last], *changes, *words[last:]]
 
 
+def run(document, words):
+    """One command, at a small size; returns what it printed."""
+    done = CliRunner().invoke(app, shrunk(words)[1:])
+    assert done.exit_code == 0, f"{document}: {shlex.join(shrunk(words))}: {done.output} {done.exception}"
+    return done.stdout
+
+
+def test_commands_of_the_readme(empty_folder):
+    """In an empty folder, from a folder of texts to generated text."""
+    Path("my-texts").mkdir()
+    for path in (empty_folder / "stdlib").iterdir():
+        shutil.copy(path, Path("my-texts", f"{path.stem}.txt"))
+    printed = [run("README.md", words) for words in commands("README.md") if words[0] not in ELSEWHERE]
+    count, trained, evaluated, extrapolated, generated = printed
+    assert [line.split()[0] for line in count.splitlines()] == ["train", "validation", "test"]
+    assert "runs/mine" in trained
+    assert re.search(r"^perplexity +[\d.]+ per token$", evaluated, re.MULTILINE)
+    assert re.findall(r"^\| +(\d+) \|", extrapolated, re.MULTILINE) == ["512", "2048", "4096"]
+    assert Path("runs/mine/extrapolation.png").stat().st_size > 10_000
+    assert generated.strip()
+
+
+@pytest.mark.slow
 def test_commands(home, monkeypatch):
     for name in set(EXPERIMENTS) - {"alm"}:  # tests of their own plan the others
         monkeypatch.delitem(EXPERIMENTS, name)
-    assert set(ORDER) >= {document for document in DOCUMENTS if any(words[0] == "tnn" for words in commands(document))}
+    with_commands = {document for document in DOCUMENTS if any(words[0] == "tnn" for words in commands(document))}
+    assert with_commands <= {"README.md", *ORDER}
     for document in ORDER:
         for words in commands(document):
             if words[0] in ELSEWHERE:
@@ -148,8 +208,7 @@ def test_commands(home, monkeypatch):
             assert words[0] == "tnn", f"{document}: nothing runs {shlex.join(words)}"
             if words[1] == "train" and not {"--resume", "--out"} & set(words):
                 shutil.rmtree(Path("runs", words[2]), ignore_errors=True)  # of another document
-            done = CliRunner().invoke(app, shrunk(words)[1:])
-            assert done.exit_code == 0, f"{document}: {shlex.join(shrunk(words))}: {done.output} {done.exception}"
+            run(document, words)
     assert {path.name for path in (home / "runs").iterdir()} >= {
         "mini-alm",
         "wikitext103-alm",
@@ -166,3 +225,19 @@ def test_links_lead_somewhere():
         text = (ROOT / document).read_text()
         for target in re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", text):
             assert ((ROOT / document).parent / target).exists(), f"{document} points to {target}"
+
+
+def test_picture_shows_the_records():
+    """The picture of the README: its script draws the numbers of the table, and what it drew is committed and small."""
+    spec = importlib.util.spec_from_file_location("draw_extrapolation", ROOT / "docs" / "draw_extrapolation.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    table = (ROOT / "results" / "mini" / "extrapolation.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
+    head, first, last = (next(row for row in rows if row[0] == name) for name in ("length", "512", "14,336"))
+    lines = script.draw().axes[0].lines
+    for line, method in zip(lines, ("transformer", "tnn"), strict=False):
+        shown = [float(row[head.index(method)]) for row in (first, last)]
+        assert line.get_ydata()[[0, -1]] == pytest.approx(shown, rel=5e-3)
+        assert [line.get_xdata()[i] for i in (0, -1)] == [512, 14336]
+    assert 10_000 < (ROOT / "docs" / "extrapolation.png").stat().st_size < 100_000

@@ -47,6 +47,7 @@ def test_the_papers_plan():
     assert {t.settings["recipe"]["training"]["steps"] for t in IMAGE.plan(Options(scale="paper", steps=9))} == {9}
 
 
+@pytest.mark.slow
 def test_image_from_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setattr(images, "SEARCH", Search(rates=(1e-3,), steps=500))
     folder = tmp_path / "data" / "cifar10-gray"

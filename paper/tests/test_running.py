@@ -147,6 +147,7 @@ def test_a_trial_of_another_process_is_waited_for(run, calls, tmp_path, experime
     assert len((tmp_path / "results/mini/made.jsonl").read_text().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_two_processes_write_whole_lines(tmp_path):
     code = """
 import sys

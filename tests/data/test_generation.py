@@ -91,6 +91,7 @@ def test_a_worker_that_is_killed(makers):
         make_parts(makers.vanish, [0, 1, 2], workers=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "send"), [(signal.SIGINT, os.kill), (signal.SIGINT, os.killpg), (signal.SIGKILL, os.kill)]
 )

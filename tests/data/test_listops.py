@@ -180,6 +180,7 @@ def test_texts_that_are_not_trees(source, message):
 # --- the draw
 
 
+@pytest.mark.slow
 def test_every_target_of_a_sample(sample):
     rows, trees = sample
     for (source, target), tree in zip(rows[:400], trees, strict=False):
@@ -202,6 +203,7 @@ def test_shape_of_the_trees(sample):
     assert digits / digits.sum() == pytest.approx([0.1] * 10, abs=0.005)
 
 
+@pytest.mark.slow
 def test_small_trees_are_drawn_as_often_as_they_should_be():
     """Trees before the selection by length: single digits, and operators whose operands are all digits."""
     random, total = Random(1), 20_000

@@ -150,6 +150,7 @@ def test_characters(texts, least):
         assert tokenizer.decode([i for i in known if i != 1]) == "".join(c for c in text if c in frequent)
 
 
+@pytest.mark.slow
 @given(text=st.text(max_size=20))
 def test_bytes(text):
     tokenizer = make_lra_tokenizer("bytes", 16)

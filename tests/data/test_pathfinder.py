@@ -79,6 +79,7 @@ def test_labels_are_balanced():
     assert abs(sum(labels) - 100) < 4 * math.sqrt(200 / 4)
 
 
+@pytest.mark.slow
 def test_markers_are_at_the_ends_of_one_target_if_and_only_if_the_label_is_1(drawings):
     for _, drawing in drawings:
         targets = [snake for snake in drawing.snakes if snake.is_target]

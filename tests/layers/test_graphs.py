@@ -25,6 +25,7 @@ def make_block(options):
     return TNNBlock(8, **options, **({} if "mixer" in options else SMALL))
 
 
+@pytest.mark.slow
 @variants
 @pytest.mark.parametrize("masked", [False, True])
 def test_export_with_a_dynamic_length(options, masked):
@@ -42,6 +43,7 @@ def test_export_with_a_dynamic_length(options, masked):
         assert torch.allclose(found[where], expected[where], atol=1e-5)
 
 
+@pytest.mark.slow
 @variants
 def test_compiles_into_one_graph(options):
     torch.compiler.reset()
@@ -56,6 +58,7 @@ def test_compiles_into_one_graph(options):
         assert torch.allclose(compiled(x, mask)[mask], block(x, mask)[mask], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_inductor_trains_as_eager_does():
     torch.compiler.reset()
     block = make_block({"causal": True})
@@ -70,6 +73,7 @@ def test_inductor_trains_as_eager_does():
         assert torch.allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_compiled_graph_belongs_to_its_module():
     """Two blocks of one class may share code, never each other's settings."""
     torch.compiler.reset()
@@ -86,6 +90,7 @@ def test_a_compiled_graph_belongs_to_its_module():
     assert torch.allclose(blocks[2](x), fresh(x), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"norm": "batch"}, {"dims": 2}])
 def test_other_shapes_and_norms_compile(options):
     torch.compiler.reset()

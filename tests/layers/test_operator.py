@@ -105,6 +105,7 @@ def test_padded_rows_equal_the_rows_alone(options, causal, dtype):
             assert relative(y[row, mask[row]] - alone, alone) < 2e-6
 
 
+@pytest.mark.slow
 @directions
 @given(data=st.data(), n=st.integers(1, 40))
 def test_any_mask_gives_the_rows_alone(causal, data, n):

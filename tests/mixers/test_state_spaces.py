@@ -298,6 +298,7 @@ def test_no_gradient_from_later_inputs(method):
     assert gradient[:, 8].abs().sum() > 0
 
 
+@pytest.mark.slow
 @methods
 @directions
 @pytest.mark.parametrize("at_once", [0, convolution.MAX_NUMBERS_AT_ONCE])

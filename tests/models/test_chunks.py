@@ -72,6 +72,7 @@ def test_state_space(tiny, ids):
         torch.testing.assert_close(joined(iterate_logits(model, ids, chunk)), one_pass(model, ids), atol=1e-4, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["masked", "token"])
 @pytest.mark.parametrize("changes", BIDIRECTIONAL.values(), ids=BIDIRECTIONAL)
 def test_bidirectional(tiny, ids, head, changes):

@@ -145,6 +145,7 @@ class TestStep:
 
 
 class TestOnnx:
+    @pytest.mark.slow
     @pytest.mark.parametrize("batch", [1, 3])
     def test_equals_cached_decoding(self, model, onnx_step, batch):
         ids = random_ids(batch, 20)

@@ -92,6 +92,7 @@ def test_left_padding(kernel, model_of):
     assert torch.equal(out[:1], model.generate(ids[:1], **GREEDY))
 
 
+@pytest.mark.slow
 @cached
 @pytest.mark.parametrize("size", [1, 5, 36, 100])
 def test_chunked_prefill(kernel, size, model_of):
@@ -206,6 +207,7 @@ def test_foreign_caches_are_refused(model_of):
 # --- state space
 
 
+@pytest.mark.slow
 def test_conversion_saves_loads_and_reports(model_of, tmp_path):
     model = model_of("decay 0.99")
     fast = model.to_state_space(tolerance=1e-2, max_states=48)
@@ -220,6 +222,7 @@ def test_conversion_saves_loads_and_reports(model_of, tmp_path):
     assert not any(".rpe." in name for name in fast.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["decay 0.9", "decay 0.99", "learned decay"])
 def test_each_layer_stays_within_its_bound(kernel, model_of):
     model = model_of(kernel)
@@ -280,6 +283,7 @@ def test_a_mask_of_the_new_tokens_only(model_of):
         torch.testing.assert_close(new, model(ids).logits[:, 12:], atol=2e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_conversions_that_cannot_be_are_refused(model_of):
     model = model_of("decay 0.99")
     with pytest.raises(ValueError, match="tolerance must be finite and 0 or more; got -1"):

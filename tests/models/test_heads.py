@@ -396,6 +396,7 @@ def test_every_parameter_gets_a_gradient(head, tiny, inputs_for):
 # --- graphs and dtypes
 
 
+@pytest.mark.slow
 @all_heads
 def test_compile_equals_eager(head, tiny, inputs_for):
     torch._dynamo.reset()
@@ -408,6 +409,7 @@ def test_compile_equals_eager(head, tiny, inputs_for):
     close(compiled(**inputs).logits[real], model(**inputs).logits[real])
 
 
+@pytest.mark.slow
 def test_compiled_model_reads_the_mask_as_ones(tiny):
     """It cannot look at the values: a number other than 1 is not a real token, and an additive mask is refused."""
     torch._dynamo.reset()
@@ -420,6 +422,7 @@ def test_compiled_model_reads_the_mask_as_ones(tiny):
         compiled(input_ids=ids, attention_mask=torch.full((1, 6), -1e9))
 
 
+@pytest.mark.slow
 def test_compiled_model_keeps_packed_documents_apart(tiny):
     """The documents are found outside the graph, which then breaks; they must not leak."""
     torch._dynamo.reset()
@@ -431,6 +434,7 @@ def test_compiled_model_keeps_packed_documents_apart(tiny):
     close(logits_of(compiled, input_ids=ids, position_ids=positions), expected)
 
 
+@pytest.mark.slow
 @all_heads
 def test_export_with_any_length(head, tiny, inputs_for):
     model = tiny(head)

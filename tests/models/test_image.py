@@ -91,6 +91,7 @@ def test_images_of_other_sizes():
     assert model(torch.randn(1, 3, 24, 8)).logits.shape == (1, 5)
 
 
+@pytest.mark.slow
 @forms
 def test_compile_and_export_equal_eager(form):
     torch._dynamo.reset()
@@ -119,6 +120,7 @@ def test_gradient_checkpointing_and_hidden_states():
     assert [h.shape for h in model(images, output_hidden_states=True).hidden_states] == [(2, 16, 16)] * 3
 
 
+@pytest.mark.slow
 def test_trainer_and_resume(tmp_path):
     torch.manual_seed(0)
     model = tiny(patch_size=4)

@@ -176,6 +176,7 @@ def test_no_buffers_that_are_not_saved(tiny):
 # --- Auto classes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first",
     [
@@ -199,6 +200,7 @@ assert type(AutoModelForCausalLM.from_pretrained({str(tmp_path)!r})).__name__ ==
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_looking_for_transformers_does_not_lose_the_registration():
     code = """
 import importlib.util, tnn
@@ -215,6 +217,7 @@ def test_auto_config_by_name():
     assert (config.hidden_size, config.num_hidden_layers) == (32, 7)
 
 
+@pytest.mark.slow
 def test_hub_code_loads_where_tnn_was_not_imported(tiny, tmp_path):
     """register_for_auto_class: the checkpoint carries code, so that trust_remote_code finds the classes."""
     code = f"""
@@ -245,6 +248,7 @@ def arguments(folder, **changes):
     return TrainingArguments(**(defaults | changes))
 
 
+@pytest.mark.slow
 @all_heads
 def test_trainer_trains_and_resumes_exactly(head, tiny, inputs_for, tmp_path):
     examples = [{k: v[0] for k, v in inputs_for(head, batch=1, n=12).items()} for _ in range(16)]
@@ -268,6 +272,7 @@ def test_trainer_trains_and_resumes_exactly(head, tiny, inputs_for, tmp_path):
         torch.testing.assert_close(a, b, atol=0, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_accumulation_equals_one_large_batch(head, tiny, inputs_for, tmp_path):
     examples = [{k: v[0] for k, v in inputs_for(head, batch=1, n=12).items()} for _ in range(8)]
@@ -293,6 +298,7 @@ def test_label_smoothing_shifts_the_labels(tiny, inputs_for, tmp_path):
     torch.testing.assert_close(trainer.compute_loss(model, dict(inputs)), model(**inputs).loss)
 
 
+@pytest.mark.slow
 def test_trainer_evaluates_and_lowers_the_loss(tiny, tmp_path):
     torch.manual_seed(0)
     pattern = torch.arange(3, 15)

@@ -34,6 +34,7 @@ def test_native_operators_are_well_registered():
     torch.library.opcheck(correlate, (x, torch.randn_like(x).requires_grad_(), 5, 2, "native"), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("dynamic", [True, False])
 def test_compiles_into_one_graph(causal, dynamic):

@@ -123,6 +123,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
+@pytest.mark.slow
 def test_works_in_a_forked_child():
     """In a separate process: this one has threads and should not be forked."""
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=120)

@@ -327,6 +327,7 @@ def decayed(rate, lags=1500, channels=8, width=5):
     return kernel * rate**lag
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "tolerance"), [(0.9, 1e-2), (0.9, 1e-4), (0.99, 1e-2), (0.99, 1e-3), (0.998, 1e-2), (0.998, 1e-3)]
 )

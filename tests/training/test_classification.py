@@ -120,6 +120,7 @@ def arena(task, folder, **more):
     return {"task": task, "folder": str(folder), "check_counts": False, **more}
 
 
+@pytest.mark.slow
 def test_text(reviews, tmp_path):
     recipe = make("lra", arena("text", reviews), "lra-text", steps=40, learning_rate=0.01, batch_size=8)
     found = train(recipe, tmp_path / "run", say=quiet)
@@ -136,6 +137,7 @@ def test_text(reviews, tmp_path):
     assert said["label"] == f"LABEL_{logits.argmax()}" == "LABEL_1"
 
 
+@pytest.mark.slow
 def test_lists_in_both_readings(lists, tmp_path):
     for flavour, vocabulary in (("tnn", 18), ("skyformer", 32)):
         recipe = make("lra", arena("listops", lists, flavour=flavour), "lra-listops")
@@ -154,6 +156,7 @@ def test_pairs(pairs, tmp_path):
     assert f"{found['test_accuracy']:.4f} on test, 6 examples" in evaluate(tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dims", [1, 2])
 def test_pixels(arrays, tmp_path, dims):
     recipe = make("lra", arena("image", arrays), "lra-image", {"dims": dims}, steps=30, learning_rate=0.01)
@@ -172,6 +175,7 @@ def test_pixels_as_tokens(arrays):
     assert model(**batch).logits.shape == (2, 10)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on(arrays, tmp_path):
     """With dropout, and pictures that are varied anew each time."""
     data = {
@@ -206,6 +210,7 @@ def test_mixed_pictures_need_the_same_micro_batches(tmp_path, mixing):
         runs.check(tmp_path, of(2, **{mixing: 0.8}), resume=True)
 
 
+@pytest.mark.slow
 def test_pictures(pictures, tmp_path):
     data = {"images": str(pictures), "size": 16, "augmentation": {"crop_scale": [0.5, 1.0], "flip": 0.5}}
     recipe = make("image", data, "mini-image", {"patch_size": 4}, steps=30, learning_rate=0.01)

@@ -64,6 +64,7 @@ def again(finished, scale, tmp_path):
     return out, run
 
 
+@pytest.mark.slow
 def test_what_it_leaves(finished):
     out, said = finished
     assert {path.name for path in out.iterdir()} == {"model", "report.html"}
@@ -84,6 +85,7 @@ def test_the_headlines_are_those_of_the_page(finished):
         assert f"<dt>{name}</dt><dd>{value}</dd>" in html
 
 
+@pytest.mark.slow
 def test_a_finished_model_is_used_again(again):
     out, run = again
     weights = (out / "model" / "model.safetensors").stat().st_mtime_ns
@@ -94,6 +96,7 @@ def test_a_finished_model_is_used_again(again):
     assert "tokens/s in training" in (out / "report.html").read_text(encoding="utf-8")  # known from the time before
 
 
+@pytest.mark.slow
 def test_a_training_that_was_killed_goes_on(again, finished):
     out, run = again
     model = out / "model"
@@ -106,6 +109,7 @@ def test_a_training_that_was_killed_goes_on(again, finished):
     assert len([entry for entry in log if "seconds_per_step" in entry]) == 1
 
 
+@pytest.mark.slow
 def test_other_settings_train_anew(again, scale):
     out, run = again
     said = run(replace(scale, changes=(*scale.changes, "training.steps=3")))

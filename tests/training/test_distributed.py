@@ -81,6 +81,7 @@ def undo_the_end(folder: Path):
         (folder / name).unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_two_processes_learn_what_one_does(recipe_file, tmp_path, mode):
     file = recipe_file(steps=6, save_every=3, batch_size=8, micro_batch_size=2)
@@ -106,6 +107,7 @@ def test_two_processes_learn_what_one_does(recipe_file, tmp_path, mode):
     torch.testing.assert_close(weights(two), found, atol=0, rtol=0)
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_process_stops_all_at_the_same_step(recipe_file, tmp_path):
     out = tmp_path / "run"
     with ranks(recipe_file(steps=400, save_every=400), "--out", out) as processes:
@@ -124,6 +126,7 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step(recipe_file, tmp_pat
     assert runs.last_checkpoint(out) == checkpoint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -40,6 +40,7 @@ def images(figure):
     return [axes.images[0].get_array() for axes in figure.axes if axes.images and axes.get_title(loc="left")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model(name, tmp_path):
     figure = draw_model(make(name), length=40)
@@ -62,6 +63,7 @@ def test_the_matrix_is_that_of_the_operator(name, length):
         assert (drawn[~visible] <= figures.DARKEST * matrix.max() * (1 + 1e-9)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 2])
 def test_short(length, tmp_path):
     save_figure(draw_model(make("bidirectional"), length), tmp_path / "model.png")  # ticks are made now
@@ -177,6 +179,7 @@ def test_without_matplotlib(monkeypatch):
         draw_model(make("causal"))
 
 
+@pytest.mark.slow
 def test_imports_are_light_and_global_state_is_left_alone():
     code = "import sys, tnn.training; assert not {'torch', 'matplotlib'} & set(sys.modules)\n"
     code += "import tnn.training.figures as f; assert 'matplotlib' not in sys.modules\n"

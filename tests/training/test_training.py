@@ -46,6 +46,7 @@ def weights(folder):
     return (folder / "model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_what_a_run_leaves(recipe, tmp_path):
     tiny, out = recipe(evaluate_every=6), tmp_path / "run"
     measured = run(tiny, out)
@@ -109,6 +110,7 @@ def test_every_parameter_decays(recipe, tmp_path):
         torch.testing.assert_close(after[name], value * 0.25, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_accumulation_is_the_same_as_one_batch(recipe, tmp_path):
     run(recipe(), tmp_path / "one")
     made = recipe(micro_batch_size=1)
@@ -117,6 +119,7 @@ def test_accumulation_is_the_same_as_one_batch(recipe, tmp_path):
     assert losses(tmp_path / "one") == pytest.approx(losses(tmp_path / "four"), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_half_precision(recipe, tmp_path):
     run(recipe(), tmp_path / "plain")
     run(recipe(precision="bf16"), tmp_path / "half")
@@ -124,6 +127,7 @@ def test_half_precision(recipe, tmp_path):
     assert losses(tmp_path / "half") == pytest.approx(losses(tmp_path / "plain"), rel=0.05)
 
 
+@pytest.mark.slow
 def test_gradient_checkpointing(recipe, tmp_path, monkeypatch):
     run(recipe(), tmp_path / "plain")
     whole, calls = TNNLayer.forward, []
@@ -138,6 +142,7 @@ def test_gradient_checkpointing(recipe, tmp_path, monkeypatch):
     assert losses(tmp_path / "saving")[0] == pytest.approx(losses(tmp_path / "plain")[0], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_another_way_through_the_same_batches(recipe, tmp_path):
     """What has no effect on the weights may change when a run goes on."""
     run(recipe(steps=8), tmp_path / "whole")
@@ -175,6 +180,7 @@ def test_a_refused_run_leaves_its_folder_free(recipe, tmp_path):
     run(recipe(steps=2), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_going_on_from_a_model(recipe, tmp_path):
     def more(**options):
         made = recipe(**options).model_dump(exclude_none=True)
@@ -206,6 +212,7 @@ def test_weights_that_do_not_fit(tmp_path, changes, message):
         load_head(TNNForSequenceClassification, tmp_path, {"num_labels": 3, **changes})
 
 
+@pytest.mark.slow
 def test_the_best_weights_are_kept(recipe, tmp_path):
     """A rate that is far too high after the first evaluation ruins the rest."""
     tiny = recipe(steps=12, evaluate_every=2, save_every=2, keep_best=True, learning_rate=3.0, warmup_steps=12, clip=0)
@@ -216,12 +223,14 @@ def test_the_best_weights_are_kept(recipe, tmp_path):
     assert min(found) < found[5]
 
 
+@pytest.mark.slow
 def test_patience(recipe, tmp_path):
     tiny = recipe(steps=40, evaluate_every=1, patience=3, learning_rate=3.0, warmup_steps=20, clip=0, save_every=1)
     run(tiny, tmp_path / "run")
     assert len(losses(tmp_path / "run")) < 40
 
 
+@pytest.mark.slow
 def test_masked(recipe, tmp_path):
     measured = run(recipe("masked-lm", data={"tokenizer": "bpe:300"}, steps=30), tmp_path / "run")
     model, tokenizer = (kind.from_pretrained(tmp_path / "run") for kind in (AutoModelForMaskedLM, AutoTokenizer))
@@ -252,6 +261,7 @@ def kill_at():
     return 7 + int(time.time()) % 12
 
 
+@pytest.mark.slow
 def test_kill_and_resume(recipe_file, tmp_path, kill_at):
     """The weights are bit-equal, with dropout and accumulation, whatever the step."""
     path = recipe_file(model={"dropout": 0.1}, steps=24, save_every=5, micro_batch_size=2, evaluate_every=8)
@@ -267,6 +277,7 @@ def test_kill_and_resume(recipe_file, tmp_path, kill_at):
     assert steps == list(range(1, 25))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_saves(recipe_file, tmp_path, number):
     path = recipe_file(steps=400, save_every=400)
@@ -282,6 +293,7 @@ def test_an_interruption_saves(recipe_file, tmp_path, number):
     assert runs.last_checkpoint(tmp_path / "run").name == f"checkpoint-{step}"
 
 
+@pytest.mark.slow
 def test_resuming_leaves_out_what_is_not_whole(recipe, tmp_path):
     out = tmp_path / "run"
     run(recipe(), out)
@@ -307,6 +319,7 @@ def test_a_finished_run_stays(recipe, tmp_path):
     assert (out / "model.safetensors").stat().st_mtime_ns == written
 
 
+@pytest.mark.slow
 def test_folders_that_cannot_be_used(recipe, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(FileNotFoundError, match="no run to go on with"):
@@ -394,6 +407,7 @@ def glue(tmp_path):
     return tmp_path / "glue"
 
 
+@pytest.mark.slow
 def test_pre_training_then_fine_tuning(recipe, values, tmp_path, glue):
     run(recipe("masked-lm"), tmp_path / "base")
     tuning = values(epochs=4, steps=None, learning_rate=0.01, evaluate_every=16, save_every=16, keep_best=True)

@@ -100,6 +100,7 @@ def test_seeds():
     assert [(trial.part, trial.seed) for trial in trials[3:]] == wanted
 
 
+@pytest.mark.slow
 def test_a_run(run, place):
     outcome, _ = run("glue", methods=("tnn",))
     found = list(place.records.read("glue"))

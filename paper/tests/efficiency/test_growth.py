@@ -37,6 +37,7 @@ def test_collect_growth_reads_what_was_recorded(records, record):
     assert collect_growth(trials, records) == {"tnn": Growth((64,), (2.0,), (10.0,), "memory")}
 
 
+@pytest.mark.slow
 def test_memory_is_seen_and_running_out_of_it_is_an_outcome():
     found = measure_growth(partial(layer_step, "attention", 16), [64, 2048, 2_000_000], steps=1, limit=600)
     assert found.lengths == (64, 2048)
@@ -47,6 +48,7 @@ def test_memory_is_seen_and_running_out_of_it_is_an_outcome():
     assert 0 < found.seconds[0] < found.seconds[1]
 
 
+@pytest.mark.slow
 def test_a_length_does_not_pay_for_the_one_before():
     found = measure_growth(partial(layer_step, "attention", 16), [2048, 64], steps=3, limit=600)
     assert found.megabytes[1] < found.megabytes[0] / 8  # 1/1,000 in theory; freed blocks of 2,048 would be half
@@ -56,6 +58,7 @@ def test_time_runs_out():
     assert measure_growth(partial(layer_step, "fft", 16), [64], steps=1, limit=0) == Growth((), (), (), "time")
 
 
+@pytest.mark.slow
 def test_an_error_is_no_outcome():
     with pytest.raises(RuntimeError, match="KeyError: 'no such layer'"):
         measure_growth(partial(layer_step, "no such layer", 16), [64], steps=1, limit=600)

@@ -49,6 +49,7 @@ def verdicts(outcome):
     return [claim.verdict for claim in outcome.claims]
 
 
+@pytest.mark.slow
 def test_rows_and_plan():
     assert set(ROWS) == set(published.LRA)
     trials = OVERVIEW.plan(Options(methods=("tnn",), steps=20))
@@ -92,6 +93,7 @@ def test_a_rate_that_failed_is_no_task(records, record, add_accuracy):
     assert "over text, listops, pathfinder, image," in outcome.notes[0]
 
 
+@pytest.mark.slow
 def test_tnn_is_ahead(conclude):
     outcome = conclude((70.0, 0.25, 300.0), (68.5, 0.5, 400.0))
     assert verdicts(outcome) == ["holds"] * 3

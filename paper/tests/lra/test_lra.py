@@ -69,6 +69,7 @@ def size(row, task, large=False):
     return count_parameters(model).trained - sum(tables)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", MINI)
 def test_models_are_of_one_size(task):
     for row in (*ROWS, ONE_AXIS, RELATIVE):
@@ -98,6 +99,7 @@ def few_pictures(out, *, count, **options):
     generate_pathfinder(out, count=40, workers=1, **options)
 
 
+@pytest.mark.slow
 def test_lra_from_the_command_line(tmp_path, data, monkeypatch):
     monkeypatch.setattr(setups, "RATES", (1e-3, 3e-3))
     monkeypatch.setattr(trials, "generate_pathfinder", few_pictures)

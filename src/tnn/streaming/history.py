@@ -122,9 +122,7 @@ class History:
             line = torch.cat([self._past, sequences.zero_padding(x)], 1)
             held = torch.ones(self._past.shape[:2], dtype=torch.bool, device=x.device)
             real = torch.cat([held, sequences.real], 1)
-            order = torch.argsort(
-                real.byte(), dim=1, stable=True
-            )  # padding first: there it adds nothing
+            order = torch.argsort(real.byte(), dim=1, stable=True)  # padding first: there it adds nothing
             index = order.unsqueeze(-1).expand(line.shape)
             line = line.gather(1, index)
             y = torch.zeros_like(line).scatter(1, index, self._product(line))
