@@ -56,7 +56,8 @@ def test_product_equals_the_matrix(minimal, n):
 
 @pytest.mark.parametrize("n", LENGTHS)
 def test_block_equals_the_library(minimal, n):
-    library = TNNBlock(12, causal=True, bandwidth_tolerance=0, **SIZES)
+    options = {"expansion" if name == "gtu_expansion" else name: value for name, value in SIZES.items()}
+    library = TNNBlock(12, causal=True, bandwidth_tolerance=0, **options)
     block, library = copied(minimal.Block(12, **SIZES), library)
     x = torch.randn(2, n, 12, dtype=torch.float64, requires_grad=True)
     ours, theirs = block(x), library(x)

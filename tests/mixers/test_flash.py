@@ -201,7 +201,7 @@ def test_rows_are_selected_and_states_copied():
         close(state(x[order, 11:]), mixer(x[order])[:, 11:])
     with pytest.raises(ValueError, match="4 sequences"):
         state(x)
-    with pytest.raises(ValueError, match="take tokens back"):
+    with pytest.raises(ValueError, match="cannot remove tokens"):
         state.crop(1)
     state.reset()
     assert (state.seen, state.batch_size) == (0, None)

@@ -219,7 +219,7 @@ def test_state_can_be_selected_copied_and_reset(name):
     state.select(order)
     close(state(x[order, 70:]), mixer(x[order])[:, 70:])
     assert not state.croppable
-    with pytest.raises(ValueError, match="cannot take tokens back"):
+    with pytest.raises(ValueError, match="cannot remove tokens"):
         state.crop(1)
     with pytest.raises(ValueError, match="holds 3 sequences; got inputs for 2"):
         state(x)

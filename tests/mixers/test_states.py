@@ -101,11 +101,11 @@ def test_crop_removes_the_newest_inputs_or_is_refused(name):
     mixer(x[:, :9], state=state)
     mixer(tokens(2, 3), state=state)
     if not state.croppable:
-        with pytest.raises(ValueError, match="cannot take tokens back"):
+        with pytest.raises(ValueError, match="cannot remove tokens"):
             state.crop(3)
         assert state.seen == 12
         return
-    with pytest.raises(ValueError, match="cannot take back 13 tokens: only 12 have been seen"):
+    with pytest.raises(ValueError, match="cannot remove 13 tokens: only 12 have been seen"):
         state.crop(13)
     state.crop(3)
     assert (state.seen, state.batch_size) == (9, 2)

@@ -69,7 +69,7 @@ class RowState:
         return y
 
     def crop(self, count: int) -> None:
-        raise ValueError("this state cannot take tokens back: it holds sums over all of them")
+        raise ValueError("this state cannot remove tokens: it holds sums over all of them")
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order; a row may be repeated."""
