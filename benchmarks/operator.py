@@ -111,7 +111,7 @@ def report_memory(n: int) -> None:
 
     x, k = torch.randn(1, n, CHANNELS), torch.randn(1833, CHANNELS)
     toeplitz_matmul(x[:, :100], k, causal=True)  # what is loaded once
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew from what is in use
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to what is in use
     before = peak()
     y = toeplitz_matmul(x, k, causal=True)
     print(peak() - before - y.nbytes / 2**20)

@@ -379,7 +379,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(recipe, tmp_path, monkeypatch):
         ),
         ({"data": {"length": 50_000}}, "the training text must fill a block of 50000 tokens; got"),
         ({"data": {"corpus": "absent"}}, "no text at absent"),
-        ({"data": {"tokenizer": "bpe:many"}}, "bpe:SIZE with a number, as bpe:8000; got 'bpe:many'"),
+        ({"data": {"tokenizer": "bpe:many"}}, "bpe:SIZE, such as bpe:8000; got 'bpe:many'"),
         ({"data": {"tokenizer": "absent"}}, "absent"),
         ({"report_to": ["nothing"]}, "training.report_to: nothing is not installed"),
     ],
