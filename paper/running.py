@@ -13,9 +13,9 @@ from paper.harness.locks import locked
 from paper.harness.machine import describe_machine, forget_peak_memory, peak_memory_mb, versions
 from paper.harness.records import Record, Records
 from paper.harness.trial import Options, Place, Trial
+from tnn._files import write_text
 from tnn.training.figures import new_figure, save_figure
 from tnn.training.report import duration
-from tnn.training.runs import write_text
 
 Say = Callable[[str], None]
 

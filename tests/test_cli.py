@@ -251,7 +251,7 @@ def test_evaluate_a_masked_model(folder, text):
     found = evaluated(invoke("evaluate", model, text, "--length", 50))
     assert found["protocol"].startswith("15% of the tokens of blocks of 50")
     assert float(found["perplexity"].split()[0]) > 1
-    assert_one_line(invoke("evaluate", model, text, "--stream"), "a masked language model .* takes no --stream")
+    assert_one_line(invoke("evaluate", model, text, "--stream"), "masked language models .* --stream does not apply")
 
 
 def test_extrapolate(folder, text, tmp_path):
@@ -313,7 +313,7 @@ def test_train_then_evaluate_what_was_trained(text, tmp_path, monkeypatch):
     assert invoke("extrapolate", "run", "--lengths", "32,64").exit_code == 0
     assert (tmp_path / "run" / "extrapolation.png").is_file()
     assert invoke("generate", "run", "--prompt", "a").exit_code == 0
-    assert_one_line(invoke("train", "mini-alm", *changes, "--out", "run"), "exists already: go on with it by --resume")
+    assert_one_line(invoke("train", "mini-alm", *changes, "--out", "run"), "exists already: continue it with --resume")
     assert invoke("train", "mini-alm", *changes, "--out", "run", "--resume").stdout == "run is finished already\n"
 
 
@@ -352,7 +352,7 @@ MISTAKES = {
         "decay must be below 1",
     ),
     "no text": ({}, ("evaluate", "model", "absent"), "no text at absent"),
-    "nothing given": ({}, ("evaluate", "model"), "give a text: model does not say what it was trained on"),
+    "nothing given": ({}, ("evaluate", "model"), "give a text: model has no recipe that names one"),
     "empty": ({}, ("evaluate", "model", "empty"), "empty"),
     "no UTF-8": ({}, ("evaluate", "model", "latin", "--stream"), "latin is not a UTF-8 text"),
     "chunk": ({}, ("evaluate", "model", "text", "--stream", "--chunk", 0), "chunk must be at least 1; got 0"),
@@ -362,7 +362,7 @@ MISTAKES = {
     "no place": ({}, ("show", "model", "--out", "absent/a.png"), "there is no folder absent"),
     "nothing to show": ({}, ("show", "absent"), "there is no model in absent"),
     "no corpus": ({}, ("data", "prepare", "absent"), "no text at absent"),
-    "no recipe": ({}, ("train", "mini-al"), "did you mean mini-alm"),
+    "no recipe": ({}, ("train", "mini-al"), "no recipe 'mini-al', and not a .yaml file; did you mean 'mini-alm'"),
     "no chunks": (
         {"rpe_input": "normalized"},
         ("evaluate", "model", "text", "--stream"),

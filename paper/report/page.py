@@ -25,8 +25,8 @@ from paper.report.summary import (
     time,
 )
 from paper.running import write_outcome
+from tnn._files import write_text
 from tnn.training.html import document, headlines, picture, table
-from tnn.training.runs import write_text
 
 COLORS: dict[Verdict, str] = {"holds": "good", "holds in part": "fair", "does not hold": "bad", "not measured": "none"}
 

@@ -16,8 +16,7 @@ from tnn.training import runs
 from tnn.training.evaluation import evaluate
 from tnn.training.recipe import ModelSection, list_recipes, load_recipe, parse_recipe
 from tnn.training.run_recipe import train
-from tnn.training.tasks.images import image_task
-from tnn.training.tasks.lra import lra_task
+from tnn.training.tasks.registry import get_task
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "rpe_size": 8}
 ARENA = [name for name in list_recipes() if name.startswith("lra-")]
@@ -38,6 +37,10 @@ def make(task, data, preset="mini-image", model=(), **training):
 
 def quiet(text):
     pass
+
+
+def build(recipe):
+    return get_task(recipe.task).build(recipe)
 
 
 @pytest.fixture
@@ -122,7 +125,7 @@ def arena(task, folder, **more):
 
 def test_text(reviews, tmp_path):
     recipe = make("lra", arena("text", reviews), "lra-text", steps=40, learning_rate=0.01, batch_size=8)
-    found = train(recipe, tmp_path / "run", say=quiet)
+    found = train(recipe, tmp_path / "run", log=quiet)
     assert found["majority_eval_accuracy"] == 0.5
     assert found["eval_accuracy"] > 0.9  # one word tells
     said = evaluate(tmp_path / "run")
@@ -139,18 +142,18 @@ def test_text(reviews, tmp_path):
 def test_lists_in_both_readings(lists, tmp_path):
     for flavour, vocabulary in (("tnn", 18), ("skyformer", 32)):
         recipe = make("lra", arena("listops", lists, flavour=flavour), "lra-listops")
-        task = lra_task(recipe)
+        task = build(recipe)
         assert isinstance(model := task.make_model(), TNNForSequenceClassification)
         assert model.config.vocab_size == vocabulary
         assert model.config.num_labels == 10
-    found = train(recipe, tmp_path / "run", say=quiet)
+    found = train(recipe, tmp_path / "run", log=quiet)
     assert {"eval_accuracy", "test_accuracy", "majority_test_accuracy"} <= set(found)
 
 
 def test_pairs(pairs, tmp_path):
     recipe = make("lra", arena("retrieval", pairs), "lra-retrieval")
-    assert isinstance(lra_task(recipe).make_model(), TNNForSequencePairClassification)
-    found = train(recipe, tmp_path / "run", say=quiet)
+    assert isinstance(build(recipe).make_model(), TNNForSequencePairClassification)
+    found = train(recipe, tmp_path / "run", log=quiet)
     assert f"{found['test_accuracy']:.4f} on test, 6 examples" in evaluate(tmp_path / "run")
 
 
@@ -158,14 +161,14 @@ def test_pairs(pairs, tmp_path):
 def test_pixels(arrays, tmp_path, dims):
     recipe = make("lra", arena("image", arrays), "lra-image", {"dims": dims}, steps=30, learning_rate=0.01)
     said = []
-    found = train(recipe, tmp_path / "run", say=said.append)
+    found = train(recipe, tmp_path / "run", log=said.append)
     assert found["test_accuracy"] > 0.9
     assert said[-1].startswith(f"validation accuracy {found['eval_accuracy']:.4f} (")
     assert f"{found['test_accuracy']:.4f} on test, 30 examples" in evaluate(tmp_path / "run")
 
 
 def test_pixels_as_tokens(arrays):
-    task = lra_task(make("lra", arena("image", arrays, flavour="skyformer"), "lra-listops"))
+    task = build(make("lra", arena("image", arrays, flavour="skyformer"), "lra-listops"))
     batch = task.collate([task.train[0], task.train[1]])
     model = task.make_model()
     assert model.config.vocab_size == 256
@@ -183,13 +186,13 @@ def test_a_run_goes_on(arrays, tmp_path):
         "repeats": 2,
     }
     recipe = make("image", data, "mini-image", {"dropout": 0.1}, save_every=3, keep_checkpoints=5)
-    whole = train(recipe, tmp_path / "whole", say=quiet)
-    train(recipe, tmp_path / "parts", say=quiet)
+    whole = train(recipe, tmp_path / "whole", log=quiet)
+    train(recipe, tmp_path / "parts", log=quiet)
     for name in ("config.json", "model.safetensors", "measured.json"):
         (tmp_path / "parts" / name).unlink()
     last = tmp_path / "parts" / "checkpoints" / "checkpoint-6"
     last.rename(tmp_path / "gone")
-    assert train(recipe, tmp_path / "parts", resume=True, say=quiet) == whole
+    assert train(recipe, tmp_path / "parts", resume=True, log=quiet) == whole
     weights = [TNNForImageClassification.from_pretrained(tmp_path / run).state_dict() for run in ("whole", "parts")]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
@@ -209,7 +212,7 @@ def test_mixed_pictures_need_the_same_micro_batches(tmp_path, mixing):
 def test_pictures(pictures, tmp_path):
     data = {"images": str(pictures), "size": 16, "augmentation": {"crop_scale": [0.5, 1.0], "flip": 0.5}}
     recipe = make("image", data, "mini-image", {"patch_size": 4}, steps=30, learning_rate=0.01)
-    found = train(recipe, tmp_path / "run", say=quiet)
+    found = train(recipe, tmp_path / "run", log=quiet)
     assert found["eval_accuracy"] > 0.9
     assert f"{found['eval_accuracy']:.4f} on validation, 8 examples" in evaluate(tmp_path / "run")
     assert f"{found['eval_accuracy']:.4f} on validation" in evaluate(tmp_path / "run", str(pictures))
@@ -221,7 +224,7 @@ def test_pictures(pictures, tmp_path):
 @pytest.mark.parametrize("size", [16, 32])
 def test_the_saved_processor_does_what_the_evaluation_does(colours, size):
     """With pictures that are resized, and with those that have the size already."""
-    task = image_task(make("image", {"images": str(colours), "size": size, "crop": 0.75}, "mini-image"))
+    task = build(make("image", {"images": str(colours), "size": size, "crop": 0.75}, "mini-image"))
     for number in range(3):
         picture = Image.fromarray(task.validation.images[number].permute(1, 2, 0).numpy())
         found = task.processor(picture, return_tensors="pt")["pixel_values"][0]
@@ -229,15 +232,15 @@ def test_the_saved_processor_does_what_the_evaluation_does(colours, size):
 
 
 def test_a_recipe_crops_in_training_as_in_evaluation(colours):
-    task = image_task(make("image", {"images": str(colours), "size": 16, "crop": 0.5}, "mini-image"))
+    task = build(make("image", {"images": str(colours), "size": 16, "crop": 0.5}, "mini-image"))
     assert task.train.crop_fraction == task.validation.crop_fraction == 0.5
 
 
 def test_more_labels_than_classes(pictures):
     data = {"images": str(pictures), "size": 16}
-    assert image_task(make("image", data, "mini-image", {"num_labels": 1000})).make_model().config.num_labels == 1000
-    with pytest.raises(ValueError, match=r"model.num_labels must be at least 2, the classes there are; got 1"):
-        image_task(make("image", data, "mini-image", {"num_labels": 1}))
+    assert build(make("image", data, "mini-image", {"num_labels": 1000})).make_model().config.num_labels == 1000
+    with pytest.raises(ValueError, match=r"model.num_labels must be at least 2, the number of classes; got 1"):
+        build(make("image", data, "mini-image", {"num_labels": 1}))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +250,7 @@ def test_more_labels_than_classes(pictures):
 def test_encoders_of_the_arena(recipe, parameters, reviews, lists, arrays):
     loaded = load_recipe(recipe, ["data.check_counts=false"])
     folder = {"text": reviews, "listops": lists, "image": arrays}[loaded.data.task]
-    model = lra_task(load_recipe(recipe, [f"data.folder={folder}", "data.check_counts=false"])).make_model()
+    model = build(load_recipe(recipe, [f"data.folder={folder}", "data.check_counts=false"])).make_model()
     encoder = model.model
     outside = encoder.embed_tokens if hasattr(encoder, "embed_tokens") else encoder.patch_proj
     assert count_parameters(encoder).trained - count_parameters(outside).trained == parameters
@@ -256,7 +259,7 @@ def test_encoders_of_the_arena(recipe, parameters, reviews, lists, arrays):
 @pytest.mark.parametrize(("recipe", "parameters"), [("imagenet-tiny", 6_408_232), ("imagenet-small", 23_373_544)])
 def test_models_of_imagenet(recipe, parameters, pictures):
     loaded = load_recipe(recipe, [f"data.images={pictures}", "model.num_labels=1000"])
-    assert count_parameters(image_task(loaded).make_model()).trained == parameters
+    assert count_parameters(build(loaded).make_model()).trained == parameters
 
 
 @pytest.mark.parametrize(
@@ -291,7 +294,7 @@ def test_what_all_of_the_arena_share(name):
     [
         (["data.task=listop"], r"no task 'listop' in Long-Range Arena; did you mean 'listops'\?"),
         (["data.flavour=s4"], r"data.flavour: input should be 'tnn' or 'skyformer'; got 's4'"),
-        (["data.foldr=here"], r"unknown key 'data.foldr'; did you mean data.folder\?"),
+        (["data.foldr=here"], r"unknown key 'data.foldr'; did you mean 'data.folder'\?"),
     ],
 )
 def test_mistakes_in_arena_recipes(changes, message):
@@ -302,9 +305,9 @@ def test_mistakes_in_arena_recipes(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["data.augmentation.flop=0.5"], r"data: augmentation: unknown key 'flop'; did you mean flip\?"),
+        (["data.augmentation.flop=0.5"], r"data: augmentation: unknown key 'flop'; did you mean 'flip'\?"),
         (["data.augmentation.flip=2"], r"flip must be in \[0, 1\]; got 2"),
-        (["data.mean=[0.5]"], r"mean and std must have a number for each channel"),
+        (["data.mean=[0.5]"], r"mean and std must have one number per channel"),
     ],
 )
 def test_mistakes_in_picture_recipes(changes, message):
@@ -313,35 +316,35 @@ def test_mistakes_in_picture_recipes(changes, message):
 
 
 def test_models_of_another_kind(lists, arrays, pictures):
-    with pytest.raises(ValueError, match=r"must be of a text model for listops as tnn reads it; got 'lra-image'"):
-        lra_task(make("lra", arena("listops", lists), "lra-image")).make_model()
-    with pytest.raises(ValueError, match=r"must be of a picture model for image as tnn reads it; got 'lra-listops'"):
-        lra_task(make("lra", arena("image", arrays), "lra-listops")).make_model()
-    with pytest.raises(ValueError, match=r"model.preset must be of a picture model; got 'lra-text'"):
-        image_task(make("image", {"images": str(pictures), "size": 16}, "lra-text")).make_model()
+    with pytest.raises(ValueError, match=r"must be a text model for listops with flavour tnn; got 'lra-image'"):
+        build(make("lra", arena("listops", lists), "lra-image")).make_model()
+    with pytest.raises(ValueError, match=r"must be an image model for image with flavour tnn; got 'lra-listops'"):
+        build(make("lra", arena("image", arrays), "lra-listops")).make_model()
+    with pytest.raises(ValueError, match=r"model.preset must be an image model; got 'lra-text'"):
+        build(make("image", {"images": str(pictures), "size": 16}, "lra-text")).make_model()
 
 
 def test_counts_are_checked(lists):
     with pytest.raises(ValueError, match=r"listops: found 30 examples in the train split, where 96,000 are published"):
-        lra_task(load_recipe("lra-listops", [f"data.folder={lists}"]))
+        build(load_recipe("lra-listops", [f"data.folder={lists}"]))
 
 
 def test_classifiers_are_scored_on_whole_examples(lists, tmp_path):
-    train(make("lra", arena("listops", lists), "lra-listops", steps=1), tmp_path / "run", say=quiet)
+    train(make("lra", arena("listops", lists), "lra-listops", steps=1), tmp_path / "run", log=quiet)
     for options in ({"length": 10}, {"stream": True}, {"split": "train"}):
-        with pytest.raises(ValueError, match=r"a classifier is scored on all that has labels"):
+        with pytest.raises(ValueError, match=r"classifiers are scored on all labelled examples"):
             evaluate(tmp_path / "run", **options)
 
 
 def test_all_classes_have_an_output(lists):
-    with pytest.raises(ValueError, match=r"model.num_labels must be at least 10, the classes there are; got 5"):
-        lra_task(make("lra", arena("listops", lists), "lra-listops", {"num_labels": 5})).make_model()
+    with pytest.raises(ValueError, match=r"model.num_labels must be at least 10, the number of classes; got 5"):
+        build(make("lra", arena("listops", lists), "lra-listops", {"num_labels": 5})).make_model()
 
 
 def test_other_classes(pictures, tmp_path):
     """A model is not scored on classes that it does not know; but it can learn them."""
     data = {"images": str(pictures), "size": 16}
-    train(make("image", data, "mini-image", steps=1), tmp_path / "run", say=quiet)
+    train(make("image", data, "mini-image", steps=1), tmp_path / "run", log=quiet)
     for split in ("train", "val"):
         (pictures / split / "blue").rename(pictures / split / "green")
         shutil.copytree(pictures / split / "red", pictures / split / "yellow")
@@ -349,6 +352,6 @@ def test_other_classes(pictures, tmp_path):
         evaluate(tmp_path / "run")
     recipe = make("image", data, steps=1)
     recipe = recipe.model_copy(update={"model": ModelSection(start_from=str(tmp_path / "run"))})
-    model, old = image_task(recipe).make_model(), TNNForImageClassification.from_pretrained(tmp_path / "run")
+    model, old = build(recipe).make_model(), TNNForImageClassification.from_pretrained(tmp_path / "run")
     assert list(model.config.id2label.values()) == ["green", "red", "yellow"]
     assert torch.equal(model.model.patch_proj.weight, old.model.patch_proj.weight)

@@ -118,7 +118,7 @@ def test_other_settings_train_anew(again, scale):
     [
         ("notes.txt", "mine", "exists already"),
         ("recipe.yaml", "- mine", "is damaged"),
-        ("recipe.yaml", dump_recipe(load_recipe("mini-alm")), "is of another recipe: name was mini-alm"),
+        ("recipe.yaml", dump_recipe(load_recipe("mini-alm")), "has another recipe: name was mini-alm"),
     ],
 )
 def test_what_others_made_is_left_alone(scale, tmp_path, name, content, message):

@@ -84,7 +84,7 @@ def undo_the_end(folder: Path):
 @pytest.mark.parametrize("mode", MODES)
 def test_two_processes_learn_what_one_does(recipe_file, tmp_path, mode):
     file = recipe_file(steps=6, save_every=3, batch_size=8, micro_batch_size=2)
-    train(load_recipe(str(file)), tmp_path / "one", say=lambda text: None)
+    train(load_recipe(str(file)), tmp_path / "one", log=lambda text: None)
     two = tmp_path / "two"
     said = launch(TORCHRUN, file, *MODES[mode], "--out", two).stdout
     assert said.count("sequence length") == 1  # one voice

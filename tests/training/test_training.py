@@ -25,8 +25,8 @@ from tnn.training import runs
 from tnn.training.recipe import load_recipe, parse_recipe
 from tnn.training.run_recipe import Diverged, train
 from tnn.training.schedules import learning_rate
-from tnn.training.tasks.language import text_task
-from tnn.training.tasks.task import load_head
+from tnn.training.tasks.registry import get_task
+from tnn.training.tasks.setup import load_head
 from tnn.training.trainer import RecipeTrainer, training_arguments
 
 
@@ -34,8 +34,12 @@ def quiet(text):
     pass
 
 
+def build(recipe):
+    return get_task(recipe.task).build(recipe)
+
+
 def run(recipe, folder, **options):
-    return train(recipe, folder, say=quiet, **options)
+    return train(recipe, folder, log=quiet, **options)
 
 
 def losses(folder):
@@ -74,15 +78,15 @@ def test_the_evaluation_is_the_loss_of_the_model(recipe, tmp_path):
     assert measured["eval_loss"] == pytest.approx(sum(expected) / len(expected), rel=0.02)  # the last block is short
 
 
-def test_a_model_is_judged_by_few_examples_on_demand(recipe, tmp_path):
+def test_a_model_is_limit_eval_few_examples_on_demand(recipe, tmp_path):
     some = recipe(evaluate_examples=3)
-    task = text_task(some)
-    few = task.judged_by(3)
+    task = build(some)
+    few = task.limit_eval(3)
     assert len(few.validation) == 3 < len(task.validation)
     assert few.train is task.train
-    again = task.judged_by(3).validation
+    again = task.limit_eval(3).validation
     assert all((a["input_ids"] == b["input_ids"]).all() for a, b in zip(few.validation, again, strict=True))
-    assert task.judged_by(10**6).validation is task.validation
+    assert task.limit_eval(10**6).validation is task.validation
     measured = run(some, tmp_path / "few")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "few").eval()
     batch = few.collate([few.validation[i] for i in range(3)])
@@ -103,7 +107,7 @@ def test_every_parameter_decays(recipe, tmp_path):
     tiny = recipe(steps=2, schedule="constant", warmup_steps=0, learning_rate=1e-4, weight_decay=5000, epsilon=1e12)
     run(tiny, tmp_path / "run")
     set_seed(0)
-    before = text_task(tiny).make_model().state_dict()
+    before = build(tiny).make_model().state_dict()
     after = AutoModelForCausalLM.from_pretrained(tmp_path / "run").state_dict()
     for name, value in before.items():
         torch.testing.assert_close(after[name], value * 0.25, atol=1e-6, rtol=1e-5)
@@ -191,10 +195,10 @@ def test_going_on_from_a_model(recipe, tmp_path):
     ("changes", "message"),
     [
         ({"hidden_size": 32}, r"model\.\S+ has another shape there"),
-        ({"num_hidden_layers": 3}, r"model\.layers\.2\.\S+ is not there"),
-        ({"num_hidden_layers": 1}, r"model\.layers\.1\.\S+ is there, and would not be used"),
-        ({"rpe_num_layers": 7}, r"model\.layers\.\S+ is not there"),
-        ({"inner_norm": "layer"}, r"model\.layers\.\S+ is not there"),
+        ({"num_hidden_layers": 3}, r"model\.layers\.2\.\S+ is missing there"),
+        ({"num_hidden_layers": 1}, r"model\.layers\.1\.\S+ would not be used"),
+        ({"rpe_num_layers": 7}, r"model\.layers\.\S+ is missing there"),
+        ({"inner_norm": "layer"}, r"model\.layers\.\S+ is missing there"),
     ],
 )
 def test_weights_that_do_not_fit(tmp_path, changes, message):
@@ -302,19 +306,19 @@ def test_a_finished_run_stays(recipe, tmp_path):
     out, said = tmp_path / "run", []
     measured = run(recipe(), out)
     written = (out / "model.safetensors").stat().st_mtime_ns
-    assert train(recipe(), out, resume=True, say=said.append) == measured
+    assert train(recipe(), out, resume=True, log=said.append) == measured
     assert said == [f"{out} is finished already"]
     assert (out / "model.safetensors").stat().st_mtime_ns == written
 
 
 def test_folders_that_cannot_be_used(recipe, tmp_path):
     out = tmp_path / "run"
-    with pytest.raises(FileNotFoundError, match="no run to go on with"):
+    with pytest.raises(FileNotFoundError, match="no run to resume in"):
         run(recipe(), out, resume=True)
     run(recipe(), out)
-    with pytest.raises(FileExistsError, match="exists already: go on with it by --resume, or give another --out"):
+    with pytest.raises(FileExistsError, match="exists already: continue it with --resume, or give another --out"):
         run(recipe(), out)
-    with pytest.raises(ValueError, match=r"of another recipe: training.learning_rate was 0.01, and is 0.02 now"):
+    with pytest.raises(ValueError, match=r"has another recipe: training.learning_rate was 0.01, and is 0.02 now"):
         run(recipe(learning_rate=0.02), out, resume=True)
     (out / "recipe.yaml").write_text("half: [")
     with pytest.raises(ValueError, match=r"recipe.yaml is damaged"):
@@ -362,7 +366,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(recipe, tmp_path, monkeypatch):
         ({"model": {"vocab_size": 100}}, "tokenizer does not fit the model: its vocabulary is 100, .* 260 tokens"),
         (
             {"model": {"preset": "mini-blm"}},
-            "model.preset must be of a causal text model for causal-lm; got 'mini-blm'",
+            "model.preset must be a causal text model for causal-lm; got 'mini-blm'",
         ),
         ({"data": {"length": 50_000}}, "the training text must fill a block of 50000 tokens; got"),
         ({"data": {"corpus": "absent"}}, "no text at absent"),

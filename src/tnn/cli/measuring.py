@@ -83,7 +83,7 @@ def show(
         from transformers import AutoModel
 
         from tnn.training.figures import draw_model, save_figure
-        from tnn.training.tasks.task import checked_model_folder
+        from tnn.training.tasks.setup import checked_model_folder
 
         quiet_transformers()
         path = out or checked_model_folder(model) / "kernels.png"

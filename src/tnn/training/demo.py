@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import tnn
+from tnn._files import write_text
 from tnn.layers import count_parameters
 from tnn.ops import backends
 from tnn.training import runs
 from tnn.training.evaluation import load_model, load_text
 from tnn.training.extrapolation import draw_extrapolation, extrapolate
 from tnn.training.figures import draw_model, draw_training, new_figure
-from tnn.training.recipe import Recipe, load_recipe
+from tnn.training.recipe import load_recipe
 from tnn.training.report import Findings, duration, page, printable
 from tnn.training.run_recipe import train
+from tnn.training.schema import Recipe
 from tnn.training.settings import describe
 from tnn.training.speed import decoding_speed, to_table
 
@@ -68,7 +70,7 @@ def demo(out: Path, scale: Scale = FULL, say: Say = print) -> Path:
     recipe = load_recipe("mini-alm", ["name=demo", *scale.changes])
     _train(recipe, out / MODEL, say)
     found = _measure(recipe, out, scale, say)
-    runs.write_text(out / PAGE, page(found))
+    write_text(out / PAGE, page(found))
     say("\n".join(f"{value:>12}  {name}" for name, value in found.headlines().items()))
     say(f"{out / PAGE} shows it all, after {duration(perf_counter() - begun)}")
     return out / PAGE
@@ -88,7 +90,7 @@ def _train(recipe: Recipe, folder: Path, say: Say) -> None:
     steps = recipe.training.steps or 0
     say(f"training on Python's standard library, steps {done + 1:,} to {steps:,}")
     begun = perf_counter()
-    train(recipe, folder, resume=known is not None, say=_nothing)
+    train(recipe, folder, resume=known is not None, log=_nothing)
     runs.Log(folder).add(steps, {"seconds_per_step": (perf_counter() - begun) / max(1, steps - done)})
 
 

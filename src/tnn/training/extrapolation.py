@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tnn._checks import check_positive
+from tnn._files import write_text
 from tnn.training.figures import COLORS, INK, new_figure, save_figure, tidy
 from tnn.training.perplexity import Perplexity, block_perplexity, show
-from tnn.training.runs import write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from tnn.training.recipe import Training
+from tnn.training.schema import Training
 
 
 def learning_rate(training: Training, steps: int) -> Callable[[int], float]:
