@@ -162,6 +162,12 @@ def test_a_task_is_registered_once():
         assert not isinstance(get_task(name), FirstBit)
 
 
+def test_names_of_the_package_are_taken_from_the_start():
+    code = "from tnn.training import Task, register_task; register_task('glue', type('Mine', (Task,), {}))"
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == "ValueError: task 'glue' is registered already, by Glue"
+
+
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_what_a_task_says_of_its_recipes(name):
     task = get_task(name)
