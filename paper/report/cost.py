@@ -12,7 +12,7 @@ from paper.harness.trial import Options
 from tnn.layers import count_parameters
 from tnn.models import load_preset
 from tnn.training.recipe import Recipe, list_recipes, load_recipe, parse_recipe
-from tnn.training.tasks.registry import get_task
+from tnn.training.tasks.registry import find_task
 
 FLOPS = 6  # for a parameter and a token: two forward, four backward
 PEAK = {"fp32": 19.5e12, "TF32": 156e12}  # operations a second of an A100
@@ -48,7 +48,7 @@ def training_cost(recipe: Recipe) -> Cost:
     """
     assert recipe.model.preset is not None
     config = load_preset(recipe.model.preset, **recipe.model.changes)
-    training, task = recipe.training, get_task(recipe.task)
+    training, task = recipe.training, find_task(recipe.task)
     examples = task.examples_per_epoch(recipe) or IMAGENET  # texts are trained for a number of updates
     updates = training.steps or ceil(examples / training.batch_size * (training.epochs or 0))
     return Cost(_parameters(recipe, config), updates, training.batch_size * task.tokens_per_example(recipe, config))
@@ -71,5 +71,5 @@ def experiment_costs(experiment: Experiment) -> Iterator[Cost]:
 
 def _parameters(recipe: Recipe, config: Any) -> int:
     with torch.device("meta"):  # shapes only
-        model = get_task(recipe.task).model_class(recipe)(config)
+        model = find_task(recipe.task).model_class(recipe)(config)
     return count_parameters(model).trained

@@ -16,7 +16,7 @@ from tnn.training import runs
 from tnn.training.evaluation import evaluate
 from tnn.training.recipe import ModelSection, list_recipes, load_recipe, parse_recipe
 from tnn.training.run_recipe import train
-from tnn.training.tasks.registry import get_task
+from tnn.training.tasks.registry import find_task
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "rpe_size": 8}
 ARENA = [name for name in list_recipes() if name.startswith("lra-")]
@@ -40,7 +40,7 @@ def quiet(text):
 
 
 def build(recipe):
-    return get_task(recipe.task).build(recipe)
+    return find_task(recipe.task).build(recipe)
 
 
 @pytest.fixture

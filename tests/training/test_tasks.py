@@ -11,7 +11,7 @@ from pydantic import PositiveInt
 from torch.utils.data import Dataset, default_collate
 
 from tnn.models import TNNForSequenceClassification, load_preset
-from tnn.training import Task, evaluate, get_task, list_tasks, load_recipe, register_task, train, unregister_task
+from tnn.training import Task, evaluate, find_task, list_tasks, load_recipe, register_task, train, unregister_task
 from tnn.training.recipe import dump_recipe, list_recipes, parse_recipe
 from tnn.training.schema import Recipe, Section
 from tnn.training.settings import describe
@@ -142,7 +142,7 @@ def test_a_task_is_known_from_its_registration_to_its_removal(path):
     register_task("first-bit")(FirstBit)  # as a decorator
     try:
         assert list_tasks() == sorted([*BUILT_IN, "first-bit"])
-        assert isinstance(get_task("first-bit"), FirstBit)
+        assert isinstance(find_task("first-bit"), FirstBit)
         load_recipe(str(path))
     finally:
         unregister_task("first-bit")
@@ -156,10 +156,12 @@ def test_a_task_is_known_from_its_registration_to_its_removal(path):
 def test_a_task_is_registered_once():
     for name in BUILT_IN:
         with pytest.raises(
-            ValueError, match=rf"^task '{name}' is registered already, by {type(get_task(name)).__name__}$"
+            ValueError, match=rf"^task '{name}' is registered already, by {type(find_task(name)).__name__}$"
         ):
             register_task(name, FirstBit)
-        assert not isinstance(get_task(name), FirstBit)
+        assert not isinstance(find_task(name), FirstBit)
+    with pytest.raises(TypeError, match=r"^task 'mine' must be a subclass of tnn.training.Task; got <object"):
+        register_task("mine", object())
 
 
 def test_names_of_the_package_are_taken_from_the_start():
@@ -170,7 +172,7 @@ def test_names_of_the_package_are_taken_from_the_start():
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_what_a_task_says_of_its_recipes(name):
-    task = get_task(name)
+    task = find_task(name)
     assert isinstance(task, Task)
     recipes = [load_recipe(recipe) for recipe in list_recipes()]
     for recipe in [recipe for recipe in recipes if recipe.task == name]:

@@ -25,7 +25,7 @@ from tnn.training import runs
 from tnn.training.recipe import load_recipe, parse_recipe
 from tnn.training.run_recipe import Diverged, train
 from tnn.training.schedules import learning_rate
-from tnn.training.tasks.registry import get_task
+from tnn.training.tasks.registry import find_task
 from tnn.training.tasks.setup import load_head
 from tnn.training.trainer import RecipeTrainer, training_arguments
 
@@ -35,7 +35,7 @@ def quiet(text):
 
 
 def build(recipe):
-    return get_task(recipe.task).build(recipe)
+    return find_task(recipe.task).build(recipe)
 
 
 def run(recipe, folder, **options):

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from tnn.training.evaluation import evaluate, load_model
     from tnn.training.recipe import list_recipes, load_recipe
     from tnn.training.run_recipe import Diverged, Interrupted, train
-    from tnn.training.tasks.registry import get_task, list_tasks, register_task, unregister_task
+    from tnn.training.tasks.registry import find_task, list_tasks, register_task, unregister_task
     from tnn.training.tasks.task import Task
 
 _HOMES = {
@@ -16,7 +16,7 @@ _HOMES = {
     "Interrupted": "tnn.training.run_recipe",
     "Task": "tnn.training.tasks.task",
     "evaluate": "tnn.training.evaluation",
-    "get_task": "tnn.training.tasks.registry",
+    "find_task": "tnn.training.tasks.registry",
     "list_recipes": "tnn.training.recipe",
     "list_tasks": "tnn.training.tasks.registry",
     "load_model": "tnn.training.evaluation",
@@ -31,7 +31,7 @@ __all__ = [
     "Interrupted",
     "Task",
     "evaluate",
-    "get_task",
+    "find_task",
     "list_recipes",
     "list_tasks",
     "load_model",

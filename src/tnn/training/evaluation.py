@@ -9,7 +9,7 @@ from transformers import AutoConfig
 from tnn.training.runs import load_run_recipe
 from tnn.training.schema import Recipe
 from tnn.training.tasks import language
-from tnn.training.tasks.registry import get_task, list_tasks
+from tnn.training.tasks.registry import find_task, list_tasks
 from tnn.training.tasks.setup import checked_model_folder
 from tnn.training.tasks.task import EvaluationOptions, Task
 
@@ -51,7 +51,7 @@ def load_model(folder: Path) -> Any:
         config = AutoConfig.from_pretrained(folder)
     except TypeError as error:
         raise ValueError(f"{folder / 'config.json'}: {error}") from error
-    known = {cls.__name__: cls for name in list_tasks() for cls in get_task(name).model_classes}
+    known = {cls.__name__: cls for name in list_tasks() for cls in find_task(name).model_classes}
     architecture = (config.architectures or ["model of unknown kind"])[0]
     if architecture not in known:
         raise ValueError(f"{folder} must hold one of {', '.join(known)}; got a {architecture}")
@@ -67,9 +67,9 @@ def _device() -> torch.device:
 
 def _task_of(model: Any, recipe: Recipe | None) -> tuple[Task[Any], Recipe | None]:
     """The task of the recipe, or without a recipe for this kind of model, the first task with such models."""
-    if recipe is not None and isinstance(model, get_task(recipe.task).model_classes):
-        return get_task(recipe.task), recipe
-    tasks = (get_task(name) for name in list_tasks())
+    if recipe is not None and isinstance(model, find_task(recipe.task).model_classes):
+        return find_task(recipe.task), recipe
+    tasks = (find_task(name) for name in list_tasks())
     return next(task for task in tasks if isinstance(model, task.model_classes)), None
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from tnn._names import did_you_mean
 from tnn.training.schema import ModelSection as ModelSection  # for code that builds recipes
 from tnn.training.schema import Recipe as Recipe
-from tnn.training.tasks.registry import get_task
+from tnn.training.tasks.registry import find_task
 
 _FOLDER = files("tnn.training") / "recipes"
 
@@ -83,7 +83,7 @@ def _check_top_level(key: str, task: Any) -> None:
     """A key of a section that is given without the section is a common mistake."""
     if key in Recipe.model_fields:
         return
-    schema = get_task(task).recipe_class
+    schema = find_task(task).recipe_class
     if key in schema.model_fields:
         return
     for section in ("model", "data", "training"):
@@ -114,7 +114,7 @@ def parse_recipe(values: dict[str, Any], name: str = "recipe") -> Recipe:
     """The checked recipe of plain values; a ValueError tells the first problem in one line."""
     schema: type[Recipe] | None = None
     try:
-        schema = get_task(values.get("task")).recipe_class
+        schema = find_task(values.get("task")).recipe_class
         return schema.model_validate(values)
     except ValidationError as error:
         assert schema is not None

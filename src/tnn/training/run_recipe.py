@@ -15,7 +15,7 @@ from tnn.training import runs
 from tnn.training.processes import init_distributed, main_process_first
 from tnn.training.schema import Recipe
 from tnn.training.settings import describe
-from tnn.training.tasks.registry import get_task
+from tnn.training.tasks.registry import find_task
 from tnn.training.tasks.setup import TrainingSetup
 from tnn.training.tasks.task import Metrics, SubTraining, Task
 from tnn.training.trainer import TIMES, Interruption, JsonlLogger, RecipeTrainer, callbacks, training_arguments
@@ -49,7 +49,7 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False, log: Log = print) 
             runs.check(out, recipe, resume)
     if not PartialState().is_main_process:
         log = _no_log
-    task = get_task(recipe.task)
+    task = find_task(recipe.task)
     if groups := task.trainings(recipe):
         return _train_groups(task, recipe, groups, out, log)
     if runs.is_finished(out):

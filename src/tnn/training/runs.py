@@ -15,7 +15,7 @@ from tnn._files import write_text
 from tnn.models import load_preset
 from tnn.training.recipe import dump_recipe, parse_recipe, read_yaml
 from tnn.training.schema import Recipe
-from tnn.training.tasks.registry import get_task
+from tnn.training.tasks.registry import find_task
 from tnn.training.tasks.setup import checked_model_folder
 
 RECIPE, LOG, CHECKPOINTS = "recipe.yaml", "log.jsonl", "checkpoints"
@@ -35,7 +35,7 @@ def check(folder: Path, recipe: Recipe, resume: bool) -> None:
     elif not (folder / RECIPE).is_file():
         raise FileNotFoundError(f"there is no run to resume in {folder}: it has no {RECIPE}")
     else:
-        resumable = RESUMABLE_KEYS | get_task(recipe.task).resumable_keys
+        resumable = RESUMABLE_KEYS | find_task(recipe.task).resumable_keys
         for key, old, new in _differences(_read_yaml(folder / RECIPE), read_yaml(dump_recipe(recipe))):
             if key not in resumable and (key != MICRO_BATCH or _mixes_examples(recipe)):
                 raise ValueError(f"{folder} has another recipe: {key} was {old}, and is {new} now")
@@ -43,7 +43,7 @@ def check(folder: Path, recipe: Recipe, resume: bool) -> None:
 
 def _mixes_examples(recipe: Recipe) -> bool:
     """Whether an update depends on which examples are in one micro-batch: by batch norm, or by the task."""
-    if get_task(recipe.task).mixes_examples(recipe):
+    if find_task(recipe.task).mixes_examples(recipe):
         return True
     section = recipe.model
     if section.start_from is not None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tnn.training.schema import Recipe
-from tnn.training.tasks.registry import get_task
+from tnn.training.tasks.registry import find_task
 
 
 def describe(recipe: Recipe, model: Any = None, data_summary: str = "", vocabulary: int | None = None) -> str:
@@ -14,7 +14,7 @@ def describe(recipe: Recipe, model: Any = None, data_summary: str = "", vocabula
     >>> print(describe(load_recipe("wikitext103-alm")).splitlines()[0])
     recipe           wikitext103-alm
     """
-    training, task = recipe.training, get_task(recipe.task)
+    training, task = recipe.training, find_task(recipe.task)
     rows: dict[str, Any] = {"recipe": recipe.name}
     rows["model"] = recipe.model.preset or f"from {recipe.model.start_from}"
     if recipe.model.changes:

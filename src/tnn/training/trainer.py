@@ -16,11 +16,12 @@ from tqdm import tqdm
 from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 
+from tnn.training.parameter_groups import parameter_groups
 from tnn.training.processes import in_any_process, on_cpu, shards_weights
 from tnn.training.runs import Log, writing
 from tnn.training.schedules import learning_rate
 from tnn.training.schema import Recipe, Training
-from tnn.training.tasks.registry import get_task
+from tnn.training.tasks.registry import find_task
 
 HIDDEN = ("total_flos", "epoch")  # entries of the Trainer's log that are left out
 TIMES = ("_runtime", "_per_second", "epoch")  # endings of entries about the time of an evaluation
@@ -52,11 +53,11 @@ class RecipeTrainer(Trainer):
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         if self.optimizer is None:
-            parameters = [p for p in (model or self.model).parameters() if p.requires_grad]
             training = self.training
-            rates = (training.learning_rate, training.betas, training.epsilon, training.weight_decay)
-            fused = all(p.device.type in FUSED for p in parameters)
-            self.optimizer = torch.optim.AdamW(parameters, *rates, fused=fused)
+            rate, decay = training.learning_rate, training.weight_decay
+            groups = parameter_groups(model or self.model, learning_rate=rate, weight_decay=decay)
+            fused = all(p.device.type in FUSED for group in groups for p in group["params"])
+            self.optimizer = torch.optim.AdamW(groups, rate, training.betas, training.epsilon, decay, fused=fused)
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
@@ -156,7 +157,7 @@ def training_arguments(training: Training, steps: int, output: str, metric: str)
 
 
 def callbacks(recipe: Recipe, log: Log) -> list[TrainerCallback]:
-    amount, unit = get_task(recipe.task).speed_unit(recipe)
+    amount, unit = find_task(recipe.task).speed_unit(recipe)
     result: list[TrainerCallback] = [JsonlLogger(log), Progress(recipe.training.batch_size * amount, unit)]
     if recipe.training.patience is not None:
         result.append(EarlyStoppingCallback(recipe.training.patience))

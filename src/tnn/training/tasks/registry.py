@@ -31,6 +31,10 @@ def register_task(name: str, task: Any = None) -> Any:
     """
     if task is None:
         return partial(register_task, name)
+    from tnn.training.tasks.task import Task
+
+    if not (isinstance(task, type) and issubclass(task, Task)):
+        raise TypeError(f"task {name!r} must be a subclass of tnn.training.Task; got {task!r}")
     if not task.__module__.startswith(PACKAGE):
         _import_tasks()  # a name of the package is taken, even if nothing has asked for its tasks yet
     if name in _TASKS:
@@ -41,17 +45,17 @@ def register_task(name: str, task: Any = None) -> Any:
 
 def unregister_task(name: str) -> None:
     """Forgets a task that was registered."""
-    get_task(name)
+    find_task(name)
     del _TASKS[name]
 
 
-def get_task(name: Any) -> "Task[Any]":
+def find_task(name: Any) -> "Task[Any]":
     """The task of that name.
 
-    >>> from tnn.training.tasks.registry import get_task
-    >>> type(get_task("causal-lm")).__name__
+    >>> from tnn.training.tasks.registry import find_task
+    >>> type(find_task("causal-lm")).__name__
     'CausalLM'
-    >>> get_task("causal-ml")
+    >>> find_task("causal-ml")
     Traceback (most recent call last):
     ValueError: no task 'causal-ml'; did you mean 'causal-lm'?
     """
@@ -64,7 +68,7 @@ def get_task(name: Any) -> "Task[Any]":
 
 
 def list_tasks() -> list[str]:
-    """The names that `get_task` knows.
+    """The names that `find_task` knows.
 
     >>> from tnn.training.tasks.registry import list_tasks
     >>> list_tasks()

@@ -39,9 +39,9 @@ class Task(Generic[RecipeType]):
     trained on what `build` returns, and evaluated by `evaluate`. A task has no state: one instance serves all recipes.
 
     >>> from tnn.training import load_recipe
-    >>> from tnn.training.tasks.registry import get_task
+    >>> from tnn.training.tasks.registry import find_task
     >>> recipe = load_recipe("mini-alm")
-    >>> get_task(recipe.task).describe(recipe)["sequence length"]
+    >>> find_task(recipe.task).describe(recipe)["sequence length"]
     512
     """
 
