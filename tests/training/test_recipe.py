@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from tnn import load_preset
+from tnn import list_presets, load_preset
 from tnn.training.recipe import dump_recipe, list_recipes, load_recipe, parse_recipe
 from tnn.training.settings import describe
 
@@ -14,6 +14,11 @@ def test_every_recipe_is_valid_and_named_for_its_file(name):
     assert recipe.name == name
     assert recipe.about
     assert parse_recipe(yaml.safe_load(dump_recipe(recipe))) == recipe
+
+
+@pytest.mark.parametrize("name", sorted(set(list_recipes()) & set(list_presets())))
+def test_a_recipe_with_the_name_of_a_preset_trains_that_preset(name):
+    assert load_recipe(name).model.preset == name
 
 
 @pytest.mark.parametrize(
@@ -139,9 +144,9 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("change", "message"), MISTAKES.items(), ids=MISTAKES)
 def test_mistakes(change, message):
-    with pytest.raises(ValueError, match=message) as found:
+    with pytest.raises(ValueError, match=message) as error:
         load_recipe("mini-alm", change.split())
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
