@@ -10,7 +10,7 @@ import yaml
 from pydantic import PositiveInt
 from torch.utils.data import Dataset, default_collate
 
-from tnn.models import TNNForSequenceClassification, load_preset
+from tnn.models import TNNForCausalLM, TNNForSequenceClassification, load_preset
 from tnn.training import Task, evaluate, find_task, list_tasks, load_recipe, register_task, train, unregister_task
 from tnn.training.recipe import dump_recipe, list_recipes, parse_recipe
 from tnn.training.schema import Recipe, Section
@@ -195,3 +195,17 @@ def test_public_names():
     assert all(callable(getattr(tnn.training, name)) for name in dir(tnn.training))
     with pytest.raises(AttributeError, match="has no attribute 'trian'"):
         tnn.training.trian  # noqa: B018
+
+
+def test_models_without_a_recipe(tmp_path):
+    """A classifier cannot be evaluated then, and a language model needs a text."""
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "rpe_size": 8}
+    TNNForSequenceClassification(load_preset("mini-lra", **sizes)).save_pretrained(tmp_path / "classifier")
+    with pytest.raises(ValueError, match=r"classifier has no recipe of a classification task, so its classes are not"):
+        evaluate(tmp_path / "classifier")
+    TNNForCausalLM(load_preset("mini-alm", **sizes)).save_pretrained(tmp_path / "lm")
+    for recipe in (None, "mini-mnist"):  # none, or one that is not of this model
+        if recipe:
+            (tmp_path / "lm" / "recipe.yaml").write_text(dump_recipe(load_recipe(recipe)))
+        with pytest.raises(ValueError, match=r"^give a text: \S+ has no recipe that names one$"):
+            evaluate(tmp_path / "lm")

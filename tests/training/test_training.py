@@ -214,9 +214,7 @@ def test_the_best_weights_are_kept(recipe, tmp_path):
     """A rate that is far too high after the first evaluation ruins the rest."""
     tiny = recipe(steps=12, evaluate_every=2, save_every=2, keep_best=True, learning_rate=3.0, warmup_steps=12, clip=0)
     measured = run(tiny, tmp_path / "run")
-    eval_losses = [
-        entry["eval_loss"] for entry in runs.Log(tmp_path / "run").entries() if "eval_loss" in entry
-    ]
+    eval_losses = [entry["eval_loss"] for entry in runs.Log(tmp_path / "run").entries() if "eval_loss" in entry]
     assert len(eval_losses) == 6
     assert measured["eval_loss"] == pytest.approx(min(eval_losses), rel=1e-6)
     assert min(eval_losses) < eval_losses[5]
