@@ -13,9 +13,9 @@ from paper.harness.locks import locked
 from paper.harness.machine import describe_machine, forget_peak_memory, peak_memory_mb, versions
 from paper.harness.records import Record, Records
 from paper.harness.trial import Options, Place, Trial
+from tnn._files import write_text
 from tnn.training.figures import new_figure, save_figure
-from tnn.training.report import duration
-from tnn.training.runs import write_text
+from tnn.training.report import format_time
 
 Say = Callable[[str], None]
 
@@ -84,7 +84,7 @@ def _summary(record: Record) -> str:
         f"{name.replace('_', ' ')} {value:.4g}" for name, value in record.metrics.items() if isinstance(value, float)
     ]
     failed = [str(record.metrics["failed"])] if "failed" in record.metrics else []
-    return ", ".join([*failed, *numbers, duration(record.seconds), f"{record.peak_memory_mb:,.0f} MB"])
+    return ", ".join([*failed, *numbers, format_time(record.seconds), f"{record.peak_memory_mb:,.0f} MB"])
 
 
 def _remaining(missing: list[Trial], trials: list[Trial], records: Records) -> str:
@@ -93,7 +93,7 @@ def _remaining(missing: list[Trial], trials: list[Trial], records: Records) -> s
         return ""
     paces = {t.key: (t, found.seconds / t.cost) for t in trials if (found := records.find(t)) is not None}
     expected = sum(trial.cost * _pace(trial, list(paces.values())) for trial in missing)
-    return f"; about {duration(expected)} for the {len(missing)} left"
+    return f"; about {format_time(expected)} for the {len(missing)} left"
 
 
 def _pace(trial: Trial, known: list[tuple[Trial, float]]) -> float:

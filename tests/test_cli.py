@@ -163,7 +163,7 @@ def test_generate(folder, decoder):
 
 def test_generate_with_a_state_space(folder, tmp_path):
     model = folder()
-    report = r"30 tokens, [\d.]+ tokens/s; \d+, \d+ states a layer, residual at most \d\.\de-\d\d\n"
+    report = r"30 tokens, [\d.]+ tokens/s; \d+, \d+ states per layer, residual at most \d\.\de-\d\d\n"
     arguments = ("--prompt", "Öl", "--max-new-tokens", 30, "--decoder", "state-space", "--tolerance", 1e-3)
     done = invoke("generate", model, *arguments)
     assert (done.exit_code, done.stdout) == (0, greedy(model, "Öl", 30) + "\n")
@@ -204,36 +204,36 @@ def mean_loss(folder, ids):
 
 
 def test_evaluate(folder, text):
-    """A single file is taken whole; the first token of a block is predicted from the last of the block before."""
+    """A single file is one split; the first token of a block is predicted from the last of the block before."""
     model, ids = folder(), torch.tensor([2, *(byte + 4 for byte in TEXT.encode()[:300])])
     blocks = [mean_loss(model, ids[i : i + 101]) for i in (0, 100, 200)]
     text.write_bytes(TEXT.encode()[:300])
-    found = evaluated(invoke("evaluate", model, text, "--length", 100))
-    assert found["tokens"] == "300 predicted"
-    assert found["loss"] == f"{sum(blocks) / 3:.4f} nats per token"
-    assert found["protocol"].startswith("blocks of 100 tokens")
+    values = evaluated(invoke("evaluate", model, text, "--length", 100))
+    assert values["tokens"] == "300 predicted"
+    assert values["loss"] == f"{sum(blocks) / 3:.4f} nats per token"
+    assert values["protocol"].startswith("blocks of 100 tokens")
 
 
 @pytest.mark.parametrize("chunk", [7, 4096])
 def test_evaluate_a_stream(folder, text, chunk):
     model, ids = folder(), torch.tensor([2, *(byte + 4 for byte in TEXT.encode())])
-    found = evaluated(invoke("evaluate", model, text, "--stream", "--chunk", chunk))
+    values = evaluated(invoke("evaluate", model, text, "--stream", "--chunk", chunk))
     loss = mean_loss(model, ids)
-    assert found["tokens"] == f"{len(ids) - 1} predicted"
-    assert float(found["loss"].split()[0]) == pytest.approx(loss, abs=1e-4)
-    assert float(found["perplexity"].split()[0]) == pytest.approx(math.exp(loss), rel=1e-4)
-    assert float(found["bits per byte"]) == pytest.approx(loss / math.log(2), abs=1e-4)
-    assert found["protocol"].startswith(f"one text in chunks of {chunk} tokens")
+    assert values["tokens"] == f"{len(ids) - 1} predicted"
+    assert float(values["loss"].split()[0]) == pytest.approx(loss, abs=1e-4)
+    assert float(values["perplexity"].split()[0]) == pytest.approx(math.exp(loss), rel=1e-4)
+    assert float(values["bits per byte"]) == pytest.approx(loss / math.log(2), abs=1e-4)
+    assert values["protocol"].startswith(f"one text in chunks of {chunk} tokens")
 
 
 def test_evaluate_with_the_tokenizer_of_the_model(folder, text):
     model = folder(vocab_size=4, pad_token_id=None, bos_token_id=None)
     save_words(model)
-    found = evaluated(invoke("evaluate", model, text, "--stream"))
+    values = evaluated(invoke("evaluate", model, text, "--stream"))
     tokens = len(TEXT.split()) + len(TEXT.splitlines())  # a line has an end
-    assert found["tokens"] == f"{tokens} predicted"
-    bits = float(found["loss"].split()[0]) / math.log(2) * tokens / len(TEXT.encode())
-    assert float(found["bits per byte"]) == pytest.approx(bits, abs=1e-4)
+    assert values["tokens"] == f"{tokens} predicted"
+    bits = float(values["loss"].split()[0]) / math.log(2) * tokens / len(TEXT.encode())
+    assert float(values["bits per byte"]) == pytest.approx(bits, abs=1e-4)
 
 
 @pytest.mark.slow
@@ -243,17 +243,17 @@ def test_evaluate_a_file_of_wikitext(folder, tmp_path):
     train_bpe(["a few words and more\n"] * 20, 270).save_pretrained(model)
     source.mkdir()
     (source / "wiki.test.tokens").write_text(" a few words \n and more \n" * 20)
-    whole = evaluated(invoke("evaluate", model, source, "--length", 50))
-    assert evaluated(invoke("evaluate", model, source / "wiki.test.tokens", "--length", 50)) == whole
+    complete = evaluated(invoke("evaluate", model, source, "--length", 50))
+    assert evaluated(invoke("evaluate", model, source / "wiki.test.tokens", "--length", 50)) == complete
 
 
 def test_evaluate_a_masked_model(folder, text):
     model = folder(tnn.TNNForMaskedLM, is_decoder=False, vocab_size=261)
     byte_tokenizer(mask=True).save_pretrained(model)
-    found = evaluated(invoke("evaluate", model, text, "--length", 50))
-    assert found["protocol"].startswith("15% of the tokens of blocks of 50")
-    assert float(found["perplexity"].split()[0]) > 1
-    assert_one_line(invoke("evaluate", model, text, "--stream"), "a masked language model .* takes no --stream")
+    values = evaluated(invoke("evaluate", model, text, "--length", 50))
+    assert values["protocol"].startswith("15% of the tokens of blocks of 50")
+    assert float(values["perplexity"].split()[0]) > 1
+    assert_one_line(invoke("evaluate", model, text, "--stream"), "masked language models .* --stream does not apply")
 
 
 def test_extrapolate(folder, text, tmp_path):
@@ -291,7 +291,7 @@ def test_bench_leaves_out_what_does_not_apply(folder, tmp_path):
         assert done.stdout.splitlines()[0].split() == ["context", *decoders, "recompute"]
     done = invoke("bench", folder(rpe_input="normalized"), "--contexts", "8", "--new-tokens", 2)
     assert done.stdout.splitlines()[0].split() == ["context", "recompute"]
-    assert done.stderr == "recompute only: this model has no cache, so nothing can be kept\n"
+    assert done.stderr == "recompute only: this model has no cache\n"
 
 
 def test_data_prepare_and_tokenizer(text, tmp_path):
@@ -317,7 +317,7 @@ def test_train_then_evaluate_what_was_trained(text, tmp_path, monkeypatch):
     assert invoke("extrapolate", "run", "--lengths", "32,64").exit_code == 0
     assert (tmp_path / "run" / "extrapolation.png").is_file()
     assert invoke("generate", "run", "--prompt", "a").exit_code == 0
-    assert_one_line(invoke("train", "mini-alm", *changes, "--out", "run"), "exists already: go on with it by --resume")
+    assert_one_line(invoke("train", "mini-alm", *changes, "--out", "run"), "exists already: continue it with --resume")
     assert invoke("train", "mini-alm", *changes, "--out", "run", "--resume").stdout == "run is finished already\n"
 
 
@@ -356,17 +356,17 @@ MISTAKES = {
         "decay must be below 1",
     ),
     "no text": ({}, ("evaluate", "model", "absent"), "no text at absent"),
-    "nothing given": ({}, ("evaluate", "model"), "give a text: model does not say what it was trained on"),
+    "nothing given": ({}, ("evaluate", "model"), "give a text: model has no recipe that names one"),
     "empty": ({}, ("evaluate", "model", "empty"), "empty"),
     "no UTF-8": ({}, ("evaluate", "model", "latin", "--stream"), "latin is not a UTF-8 text"),
     "chunk": ({}, ("evaluate", "model", "text", "--stream", "--chunk", 0), "chunk must be at least 1; got 0"),
     "length": ({}, ("evaluate", "model", "text", "--length", 0), "length must be at least 1; got 0"),
     "lengths": ({}, ("extrapolate", "model", "text", "--lengths", "a"), "lengths must be numbers .*got 'a'"),
-    "long": ({}, ("extrapolate", "model", "text"), "lengths must be at most that of the text"),
+    "long": ({}, ("extrapolate", "model", "text"), "lengths must be at most the length of the text"),
     "no place": ({}, ("show", "model", "--out", "absent/a.png"), "there is no folder absent"),
     "nothing to show": ({}, ("show", "absent"), "there is no model in absent"),
     "no corpus": ({}, ("data", "prepare", "absent"), "no text at absent"),
-    "no recipe": ({}, ("train", "mini-al"), "did you mean mini-alm"),
+    "no recipe": ({}, ("train", "mini-al"), "no recipe 'mini-al', and not a .yaml file; did you mean 'mini-alm'"),
     "no chunks": (
         {"rpe_input": "normalized"},
         ("evaluate", "model", "text", "--stream"),

@@ -14,8 +14,9 @@ from tnn.layers import count_parameters
 from tnn.training import runs
 from tnn.training.evaluation import load_model
 from tnn.training.perplexity import from_loss
-from tnn.training.recipe import GlueRecipe, ModelSection, Recipe
+from tnn.training.recipe import ModelSection, Recipe
 from tnn.training.run_recipe import SCORES, Diverged, train
+from tnn.training.tasks.glue import GlueRecipe
 
 METHODS = tuple(published.GLUE)
 FIRST_TOKEN = "tnn-first"  # TNN with the head of all others: it reads the first token, not the mean over all
@@ -139,7 +140,7 @@ def _tune(recipe: GlueRecipe, model: ModelSection, data: Path, out: Path) -> Met
     """What counts is the score; the tuned models are not kept."""
     sentences = recipe.data.model_copy(update={"glue": str(data / recipe.data.glue)})
     recipe = recipe.model_copy(update={"model": model, "data": sentences})
-    train(recipe, out, resume=(out / runs.RECIPE).is_file(), say=lambda text: None)
+    train(recipe, out, resume=(out / runs.RECIPE).is_file(), log=lambda text: None)
     found: Metrics = json.loads((out / SCORES).read_text())[recipe.data.tasks[0]]
     shutil.rmtree(out)
     return found

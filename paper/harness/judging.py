@@ -9,7 +9,7 @@ from statistics import mean, stdev
 from paper.harness.experiment import Verdict
 from paper.harness.records import Records
 from paper.harness.trial import Trial
-from tnn.training.perplexity import show
+from tnn.training.perplexity import format_ppl as show
 
 Values = Mapping[str, Sequence[float]]  # of each row, over its seeds
 

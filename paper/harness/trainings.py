@@ -125,7 +125,7 @@ def train_once(recipe: Recipe, folder: Path, measure: Measure) -> Metrics:
     finished, done = runs.is_finished(folder), runs.step_of(runs.last_checkpoint(folder))
     rate, begun = recipe.training.learning_rate, perf_counter()
     try:
-        measured = train(recipe, folder, resume=(folder / runs.RECIPE).is_file(), say=lambda text: None)
+        measured = train(recipe, folder, resume=(folder / runs.RECIPE).is_file(), log=lambda text: None)
     except Diverged as error:
         return {"learning_rate": rate, "failed": str(error).split(";")[0]}
     steps = 0 if finished or recipe.training.steps is None else recipe.training.steps - done  # just now

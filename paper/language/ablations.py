@@ -31,7 +31,7 @@ from paper.language.trials import (
 )
 from paper.language.variants import VARIANTS
 from tnn.training.figures import COLORS, new_figure, tidy
-from tnn.training.perplexity import show
+from tnn.training.perplexity import format_ppl as show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -27,7 +27,8 @@ from paper.language.trials import (
     search_of,
 )
 from tnn.training.extrapolation import Extrapolation, draw_extrapolation
-from tnn.training.perplexity import Perplexity, show
+from tnn.training.perplexity import Perplexity
+from tnn.training.perplexity import format_ppl as show
 
 FLAT, BLOWN = 1.02, 1.5  # of the perplexity at the length of training: at most, and at least
 NEAR = 1.1  # of another average: what is comparable; 1.06 in the paper

@@ -9,18 +9,10 @@ import torch
 
 from paper.harness.experiment import Experiment
 from paper.harness.trial import Options
-from tnn.data.lra import find_lra_task
 from tnn.layers import count_parameters
-from tnn.models import (
-    TNNForCausalLM,
-    TNNForImageClassification,
-    TNNForMaskedLM,
-    TNNForSequenceClassification,
-    TNNForSequencePairClassification,
-    TNNImageConfig,
-    load_preset,
-)
+from tnn.models import load_preset
 from tnn.training.recipe import Recipe, list_recipes, load_recipe, parse_recipe
+from tnn.training.tasks.registry import find_task
 
 FLOPS = 6  # for a parameter and a token: two forward, four backward
 PEAK = {"fp32": 19.5e12, "TF32": 156e12}  # operations a second of an A100
@@ -56,10 +48,10 @@ def training_cost(recipe: Recipe) -> Cost:
     """
     assert recipe.model.preset is not None
     config = load_preset(recipe.model.preset, **recipe.model.changes)
-    examples, length = _extent(recipe, config)
-    training = recipe.training
+    training, task = recipe.training, find_task(recipe.task)
+    examples = task.examples_per_epoch(recipe) or IMAGENET  # texts are trained for a number of updates
     updates = training.steps or ceil(examples / training.batch_size * (training.epochs or 0))
-    return Cost(_parameters(recipe, config), updates, training.batch_size * length)
+    return Cost(_parameters(recipe, config), updates, training.batch_size * task.tokens_per_example(recipe, config))
 
 
 def recipe_costs() -> dict[str, Cost]:
@@ -77,27 +69,7 @@ def experiment_costs(experiment: Experiment) -> Iterator[Cost]:
             yield training_cost(parse_recipe({"name": trial.title, **values}))
 
 
-def _extent(recipe: Recipe, config: Any) -> tuple[int, int]:
-    """Examples of an epoch, and the tokens of one."""
-    if recipe.task == "lra":
-        task = find_lra_task(recipe.data.task)
-        length = recipe.data.length or task.flavours[recipe.data.flavour].length
-        return task.counts["train"], length * (2 if task.kind == "pair" else 1)
-    if recipe.task == "image":
-        return IMAGENET, (recipe.data.size // config.patch_size) ** 2
-    return 0, recipe.data.length  # texts are trained on by the update
-
-
 def _parameters(recipe: Recipe, config: Any) -> int:
     with torch.device("meta"):  # shapes only
-        model = _head(recipe, config)(config)
+        model = find_task(recipe.task).model_class(recipe)(config)
     return count_parameters(model).trained
-
-
-def _head(recipe: Recipe, config: Any) -> Any:
-    if recipe.task in ("causal-lm", "masked-lm"):
-        return TNNForCausalLM if recipe.task == "causal-lm" else TNNForMaskedLM
-    if isinstance(config, TNNImageConfig):
-        return TNNForImageClassification
-    pair = recipe.task == "lra" and find_lra_task(recipe.data.task).kind == "pair"
-    return TNNForSequencePairClassification if pair else TNNForSequenceClassification

@@ -25,8 +25,8 @@ from paper.report.summary import (
     time,
 )
 from paper.running import write_outcome
-from tnn.training.html import document, headlines, picture, table
-from tnn.training.runs import write_text
+from tnn._files import write_text
+from tnn.training.html import document, figure, headlines, table
 
 COLORS: dict[Verdict, str] = {"holds": "good", "holds in part": "fair", "does not hold": "bad", "not measured": "none"}
 
@@ -107,7 +107,7 @@ def _section(section: Section, png: bytes | None) -> str:
     parts += [f'<p class="facts">{" · ".join(map(escape, facts))}</p>'] if (facts := section.facts()) else []
     parts.append(_claim_list(section, evidence=False))
     parts += map(_titled, outcome.tables)
-    parts += [picture(png, about.removesuffix("."), wide=True)] if png else []
+    parts += [figure(png, about.removesuffix("."), wide=True)] if png else []
     return "\n".join([*parts, *(f"<p>{escape(note)}</p>" for note in outcome.notes)])
 
 

@@ -11,7 +11,7 @@ from paper.harness.records import Record, Records
 from paper.harness.trial import Options, Scale, Trial
 from paper.report.cost import FLOPS, PEAK, SHARE, Cost, experiment_costs, recipe_costs
 from paper.running import command
-from tnn.training.report import duration
+from tnn.training.report import format_time
 
 TITLE = "The paper, measured again"
 ABOUT = (
@@ -168,7 +168,7 @@ def time(records: Iterable[Record]) -> str:
     '4.5 h'
     """
     seconds = sum(record.seconds for record in records)
-    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else duration(seconds)
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else format_time(seconds)
 
 
 def memory(records: Iterable[Record]) -> str:

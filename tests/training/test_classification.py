@@ -1,4 +1,4 @@
-"""Recipes of Long-Range Arena and of pictures, from the data to the score."""
+"""Recipes of Long-Range Arena and of images, from the data to the score."""
 
 import random
 import shutil
@@ -16,11 +16,10 @@ from tnn.training import runs
 from tnn.training.evaluation import evaluate
 from tnn.training.recipe import ModelSection, list_recipes, load_recipe, parse_recipe
 from tnn.training.run_recipe import train
-from tnn.training.tasks.images import image_task
-from tnn.training.tasks.lra import lra_task
+from tnn.training.tasks.registry import find_task
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "rpe_size": 8}
-ARENA = [name for name in list_recipes() if name.startswith("lra-")]
+LRA_RECIPES = [name for name in list_recipes() if name.startswith("lra-")]
 
 
 def make(task, data, preset="mini-image", model=(), **training):
@@ -38,6 +37,10 @@ def make(task, data, preset="mini-image", model=(), **training):
 
 def quiet(text):
     pass
+
+
+def build(recipe):
+    return find_task(recipe.task).build(recipe)
 
 
 @pytest.fixture
@@ -79,7 +82,7 @@ def pairs(tmp_path):
 
 @pytest.fixture
 def arrays(tmp_path):
-    """Pictures of 32 x 32, dark ones and bright ones."""
+    """Images of 32 x 32, dark ones and bright ones."""
     generator = np.random.default_rng(0)
     (tmp_path / "cifar").mkdir()
     for split, count in (("train", 120), ("test", 30)):
@@ -91,23 +94,23 @@ def arrays(tmp_path):
 
 
 @pytest.fixture
-def pictures(tmp_path):
+def image_folder(tmp_path):
     """Red and blue ones, of different sizes."""
     generator = np.random.default_rng(0)
     for split, count in (("train", 12), ("val", 4)):
         for name, channel in (("blue", 2), ("red", 0)):
-            folder = tmp_path / "pictures" / split / name
+            folder = tmp_path / "images" / split / name
             folder.mkdir(parents=True)
             for i in range(count):
                 pixels = generator.integers(0, 60, (20 + i, 24, 3))
                 pixels[..., channel] += 180
                 Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i}.png")
-    return tmp_path / "pictures"
+    return tmp_path / "images"
 
 
 @pytest.fixture
 def colours(tmp_path):
-    """Pictures of 32 x 32 in colour: a bright corner tells what was cut off."""
+    """Colour images of 32 x 32: a bright corner shows what was cropped."""
     (tmp_path / "colours").mkdir()
     for split, count in (("train", 40), ("test", 10)):
         pixels = np.tile(np.arange(32)[:, None] * np.arange(32) // 4, (count, 3, 1, 1)).transpose(0, 2, 3, 1)
@@ -116,59 +119,59 @@ def colours(tmp_path):
     return tmp_path / "colours"
 
 
-def arena(task, folder, **more):
+def lra_data(task, folder, **more):
     return {"task": task, "folder": str(folder), "check_counts": False, **more}
 
 
 @pytest.mark.slow
 def test_text(reviews, tmp_path):
-    recipe = make("lra", arena("text", reviews), "lra-text", steps=40, learning_rate=0.01, batch_size=8)
-    found = train(recipe, tmp_path / "run", say=quiet)
-    assert found["majority_eval_accuracy"] == 0.5
-    assert found["eval_accuracy"] > 0.9  # one word tells
-    said = evaluate(tmp_path / "run")
-    assert f"accuracy       {found['eval_accuracy']:.4f} on test, 40 examples" in said
+    recipe = make("lra", lra_data("text", reviews), "lra-text", steps=40, learning_rate=0.01, batch_size=8)
+    metrics = train(recipe, tmp_path / "run", log=quiet)
+    assert metrics["majority_eval_accuracy"] == 0.5
+    assert metrics["eval_accuracy"] > 0.9  # one word tells
+    output = evaluate(tmp_path / "run")
+    assert f"accuracy       {metrics['eval_accuracy']:.4f} on test, 40 examples" in output
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run").eval()
     review = next((reviews / "test" / "pos").iterdir()).read_text()
     with torch.no_grad():
         logits = model(**tokenizer(review, return_tensors="pt")).logits
-    (said,) = pipeline("text-classification", model=str(tmp_path / "run"))(review)
-    assert said["label"] == f"LABEL_{logits.argmax()}" == "LABEL_1"
+    (output,) = pipeline("text-classification", model=str(tmp_path / "run"))(review)
+    assert output["label"] == f"LABEL_{logits.argmax()}" == "LABEL_1"
 
 
 @pytest.mark.slow
 def test_lists_in_both_readings(lists, tmp_path):
     for flavour, vocabulary in (("tnn", 18), ("skyformer", 32)):
-        recipe = make("lra", arena("listops", lists, flavour=flavour), "lra-listops")
-        task = lra_task(recipe)
+        recipe = make("lra", lra_data("listops", lists, flavour=flavour), "lra-listops")
+        task = build(recipe)
         assert isinstance(model := task.make_model(), TNNForSequenceClassification)
         assert model.config.vocab_size == vocabulary
         assert model.config.num_labels == 10
-    found = train(recipe, tmp_path / "run", say=quiet)
-    assert {"eval_accuracy", "test_accuracy", "majority_test_accuracy"} <= set(found)
+    metrics = train(recipe, tmp_path / "run", log=quiet)
+    assert {"eval_accuracy", "test_accuracy", "majority_test_accuracy"} <= set(metrics)
 
 
 def test_pairs(pairs, tmp_path):
-    recipe = make("lra", arena("retrieval", pairs), "lra-retrieval")
-    assert isinstance(lra_task(recipe).make_model(), TNNForSequencePairClassification)
-    found = train(recipe, tmp_path / "run", say=quiet)
-    assert f"{found['test_accuracy']:.4f} on test, 6 examples" in evaluate(tmp_path / "run")
+    recipe = make("lra", lra_data("retrieval", pairs), "lra-retrieval")
+    assert isinstance(build(recipe).make_model(), TNNForSequencePairClassification)
+    metrics = train(recipe, tmp_path / "run", log=quiet)
+    assert f"{metrics['test_accuracy']:.4f} on test, 6 examples" in evaluate(tmp_path / "run")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dims", [1, 2])
 def test_pixels(arrays, tmp_path, dims):
-    recipe = make("lra", arena("image", arrays), "lra-image", {"dims": dims}, steps=30, learning_rate=0.01)
-    said = []
-    found = train(recipe, tmp_path / "run", say=said.append)
-    assert found["test_accuracy"] > 0.9
-    assert said[-1].startswith(f"validation accuracy {found['eval_accuracy']:.4f} (")
-    assert f"{found['test_accuracy']:.4f} on test, 30 examples" in evaluate(tmp_path / "run")
+    recipe = make("lra", lra_data("image", arrays), "lra-image", {"dims": dims}, steps=30, learning_rate=0.01)
+    output = []
+    metrics = train(recipe, tmp_path / "run", log=output.append)
+    assert metrics["test_accuracy"] > 0.9
+    assert output[-1].startswith(f"validation accuracy {metrics['eval_accuracy']:.4f} (")
+    assert f"{metrics['test_accuracy']:.4f} on test, 30 examples" in evaluate(tmp_path / "run")
 
 
 def test_pixels_as_tokens(arrays):
-    task = lra_task(make("lra", arena("image", arrays, flavour="skyformer"), "lra-listops"))
+    task = build(make("lra", lra_data("image", arrays, flavour="skyformer"), "lra-listops"))
     batch = task.collate([task.train[0], task.train[1]])
     model = task.make_model()
     assert model.config.vocab_size == 256
@@ -176,8 +179,8 @@ def test_pixels_as_tokens(arrays):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on(arrays, tmp_path):
-    """With dropout, and pictures that are varied anew each time."""
+def test_a_run_is_resumed(arrays, tmp_path):
+    """With dropout, and images that are augmented differently each time."""
     data = {
         "images": str(arrays),
         "size": 32,
@@ -187,19 +190,19 @@ def test_a_run_goes_on(arrays, tmp_path):
         "repeats": 2,
     }
     recipe = make("image", data, "mini-image", {"dropout": 0.1}, save_every=3, keep_checkpoints=5)
-    whole = train(recipe, tmp_path / "whole", say=quiet)
-    train(recipe, tmp_path / "parts", say=quiet)
+    complete = train(recipe, tmp_path / "complete", log=quiet)
+    train(recipe, tmp_path / "parts", log=quiet)
     for name in ("config.json", "model.safetensors", "measured.json"):
         (tmp_path / "parts" / name).unlink()
     last = tmp_path / "parts" / "checkpoints" / "checkpoint-6"
     last.rename(tmp_path / "gone")
-    assert train(recipe, tmp_path / "parts", resume=True, say=quiet) == whole
-    weights = [TNNForImageClassification.from_pretrained(tmp_path / run).state_dict() for run in ("whole", "parts")]
+    assert train(recipe, tmp_path / "parts", resume=True, log=quiet) == complete
+    weights = [TNNForImageClassification.from_pretrained(tmp_path / run).state_dict() for run in ("complete", "parts")]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 @pytest.mark.parametrize("mixing", ["mixup", "cutmix"])
-def test_mixed_pictures_need_the_same_micro_batches(tmp_path, mixing):
+def test_mixed_images_need_the_same_micro_batches(tmp_path, mixing):
     def of(size, **augmentation):
         return make("image", {"images": "none", "augmentation": augmentation}, micro_batch_size=size)
 
@@ -211,13 +214,13 @@ def test_mixed_pictures_need_the_same_micro_batches(tmp_path, mixing):
 
 
 @pytest.mark.slow
-def test_pictures(pictures, tmp_path):
-    data = {"images": str(pictures), "size": 16, "augmentation": {"crop_scale": [0.5, 1.0], "flip": 0.5}}
+def test_images(image_folder, tmp_path):
+    data = {"images": str(image_folder), "size": 16, "augmentation": {"crop_scale": [0.5, 1.0], "flip": 0.5}}
     recipe = make("image", data, "mini-image", {"patch_size": 4}, steps=30, learning_rate=0.01)
-    found = train(recipe, tmp_path / "run", say=quiet)
-    assert found["eval_accuracy"] > 0.9
-    assert f"{found['eval_accuracy']:.4f} on validation, 8 examples" in evaluate(tmp_path / "run")
-    assert f"{found['eval_accuracy']:.4f} on validation" in evaluate(tmp_path / "run", str(pictures))
+    metrics = train(recipe, tmp_path / "run", log=quiet)
+    assert metrics["eval_accuracy"] > 0.9
+    assert f"{metrics['eval_accuracy']:.4f} on validation, 8 examples" in evaluate(tmp_path / "run")
+    assert f"{metrics['eval_accuracy']:.4f} on validation" in evaluate(tmp_path / "run", str(image_folder))
     assert AutoImageProcessor.from_pretrained(tmp_path / "run").crop_size["height"] == 16
     classify = pipeline("image-classification", model=str(tmp_path / "run"))
     assert classify(Image.new("RGB", (30, 20), (220, 30, 30)))[0]["label"] == "red"
@@ -225,43 +228,43 @@ def test_pictures(pictures, tmp_path):
 
 @pytest.mark.parametrize("size", [16, 32])
 def test_the_saved_processor_does_what_the_evaluation_does(colours, size):
-    """With pictures that are resized, and with those that have the size already."""
-    task = image_task(make("image", {"images": str(colours), "size": size, "crop": 0.75}, "mini-image"))
+    """With images that are resized, and with those that have the size already."""
+    task = build(make("image", {"images": str(colours), "size": size, "crop": 0.75}, "mini-image"))
     for number in range(3):
-        picture = Image.fromarray(task.validation.images[number].permute(1, 2, 0).numpy())
-        found = task.processor(picture, return_tensors="pt")["pixel_values"][0]
-        torch.testing.assert_close(found, task.validation[number]["pixel_values"], atol=0.05, rtol=0)
+        image = Image.fromarray(task.validation.images[number].permute(1, 2, 0).numpy())
+        pixels = task.processor(image, return_tensors="pt")["pixel_values"][0]
+        torch.testing.assert_close(pixels, task.validation[number]["pixel_values"], atol=0.05, rtol=0)
 
 
 def test_a_recipe_crops_in_training_as_in_evaluation(colours):
-    task = image_task(make("image", {"images": str(colours), "size": 16, "crop": 0.5}, "mini-image"))
+    task = build(make("image", {"images": str(colours), "size": 16, "crop": 0.5}, "mini-image"))
     assert task.train.crop_fraction == task.validation.crop_fraction == 0.5
 
 
-def test_more_labels_than_classes(pictures):
-    data = {"images": str(pictures), "size": 16}
-    assert image_task(make("image", data, "mini-image", {"num_labels": 1000})).make_model().config.num_labels == 1000
-    with pytest.raises(ValueError, match=r"model.num_labels must be at least 2, the classes there are; got 1"):
-        image_task(make("image", data, "mini-image", {"num_labels": 1}))
+def test_more_labels_than_classes(image_folder):
+    data = {"images": str(image_folder), "size": 16}
+    assert build(make("image", data, "mini-image", {"num_labels": 1000})).make_model().config.num_labels == 1000
+    with pytest.raises(ValueError, match=r"model.num_labels must be at least 2, the number of classes; got 1"):
+        build(make("image", data, "mini-image", {"num_labels": 1}))
 
 
 @pytest.mark.parametrize(
     ("recipe", "parameters"),
     [("lra-text", 66_624), ("lra-listops", 66_624), ("lra-image", 70_016), ("lra-image-large", 3_096_064)],
 )
-def test_encoders_of_the_arena(recipe, parameters, reviews, lists, arrays):
+def test_encoders_of_lra(recipe, parameters, reviews, lists, arrays):
     loaded = load_recipe(recipe, ["data.check_counts=false"])
     folder = {"text": reviews, "listops": lists, "image": arrays}[loaded.data.task]
-    model = lra_task(load_recipe(recipe, [f"data.folder={folder}", "data.check_counts=false"])).make_model()
+    model = build(load_recipe(recipe, [f"data.folder={folder}", "data.check_counts=false"])).make_model()
     encoder = model.model
     outside = encoder.embed_tokens if hasattr(encoder, "embed_tokens") else encoder.patch_proj
     assert count_parameters(encoder).trained - count_parameters(outside).trained == parameters
 
 
 @pytest.mark.parametrize(("recipe", "parameters"), [("imagenet-tiny", 6_408_232), ("imagenet-small", 23_373_544)])
-def test_models_of_imagenet(recipe, parameters, pictures):
-    loaded = load_recipe(recipe, [f"data.images={pictures}", "model.num_labels=1000"])
-    assert count_parameters(image_task(loaded).make_model()).trained == parameters
+def test_models_of_imagenet(recipe, parameters, image_folder):
+    loaded = load_recipe(recipe, [f"data.images={image_folder}", "model.num_labels=1000"])
+    assert count_parameters(build(loaded).make_model()).trained == parameters
 
 
 @pytest.mark.parametrize(
@@ -284,8 +287,8 @@ def test_settings_of_the_paper(recipe, settings):
     assert {key: getattr(training, key) for key in settings} == settings
 
 
-@pytest.mark.parametrize("name", ARENA)
-def test_what_all_of_the_arena_share(name):
+@pytest.mark.parametrize("name", LRA_RECIPES)
+def test_what_all_of_lra_share(name):
     training = load_recipe(name).training
     assert (training.schedule, training.schedule_steps, training.seed) == ("cosine", 50_000, 2222)
     assert (training.betas, training.epsilon, training.clip) == ((0.9, 0.999), 1e-8, 0)
@@ -296,10 +299,10 @@ def test_what_all_of_the_arena_share(name):
     [
         (["data.task=listop"], r"no task 'listop' in Long-Range Arena; did you mean 'listops'\?"),
         (["data.flavour=s4"], r"data.flavour: input should be 'tnn' or 'skyformer'; got 's4'"),
-        (["data.foldr=here"], r"unknown key 'data.foldr'; did you mean data.folder\?"),
+        (["data.foldr=here"], r"unknown key 'data.foldr'; did you mean 'data.folder'\?"),
     ],
 )
-def test_mistakes_in_arena_recipes(changes, message):
+def test_mistakes_in_lra_recipes(changes, message):
     with pytest.raises(ValueError, match=message):
         load_recipe("lra-listops", changes)
 
@@ -307,53 +310,53 @@ def test_mistakes_in_arena_recipes(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["data.augmentation.flop=0.5"], r"data: augmentation: unknown key 'flop'; did you mean flip\?"),
+        (["data.augmentation.flop=0.5"], r"data: augmentation: unknown key 'flop'; did you mean 'flip'\?"),
         (["data.augmentation.flip=2"], r"flip must be in \[0, 1\]; got 2"),
-        (["data.mean=[0.5]"], r"mean and std must have a number for each channel"),
+        (["data.mean=[0.5]"], r"mean and std must have one number per channel"),
     ],
 )
-def test_mistakes_in_picture_recipes(changes, message):
+def test_mistakes_in_image_recipes(changes, message):
     with pytest.raises(ValueError, match=message):
         load_recipe("imagenet-tiny", changes)
 
 
-def test_models_of_another_kind(lists, arrays, pictures):
-    with pytest.raises(ValueError, match=r"must be of a text model for listops as tnn reads it; got 'lra-image'"):
-        lra_task(make("lra", arena("listops", lists), "lra-image")).make_model()
-    with pytest.raises(ValueError, match=r"must be of a picture model for image as tnn reads it; got 'lra-listops'"):
-        lra_task(make("lra", arena("image", arrays), "lra-listops")).make_model()
-    with pytest.raises(ValueError, match=r"model.preset must be of a picture model; got 'lra-text'"):
-        image_task(make("image", {"images": str(pictures), "size": 16}, "lra-text")).make_model()
+def test_models_of_another_kind(lists, arrays, image_folder):
+    with pytest.raises(ValueError, match=r"must be a text model for listops with flavour tnn; got 'lra-image'"):
+        build(make("lra", lra_data("listops", lists), "lra-image")).make_model()
+    with pytest.raises(ValueError, match=r"must be an image model for image with flavour tnn; got 'lra-listops'"):
+        build(make("lra", lra_data("image", arrays), "lra-listops")).make_model()
+    with pytest.raises(ValueError, match=r"model.preset must be an image model; got 'lra-text'"):
+        build(make("image", {"images": str(image_folder), "size": 16}, "lra-text")).make_model()
 
 
 def test_counts_are_checked(lists):
-    with pytest.raises(ValueError, match=r"listops: the train split must have 96,000 examples, as published; got 30"):
-        lra_task(load_recipe("lra-listops", [f"data.folder={lists}"]))
+    with pytest.raises(ValueError, match=r"listops: found 30 examples in the train split, where 96,000 are published"):
+        build(load_recipe("lra-listops", [f"data.folder={lists}"]))
 
 
-def test_classifiers_are_scored_on_whole_examples(lists, tmp_path):
-    train(make("lra", arena("listops", lists), "lra-listops", steps=1), tmp_path / "run", say=quiet)
+def test_classifiers_are_scored_on_all_labelled_examples(lists, tmp_path):
+    train(make("lra", lra_data("listops", lists), "lra-listops", steps=1), tmp_path / "run", log=quiet)
     for options in ({"length": 10}, {"stream": True}, {"split": "train"}):
-        with pytest.raises(ValueError, match=r"a classifier is scored on all that has labels"):
+        with pytest.raises(ValueError, match=r"classifiers are scored on all labelled examples"):
             evaluate(tmp_path / "run", **options)
 
 
 def test_all_classes_have_an_output(lists):
-    with pytest.raises(ValueError, match=r"model.num_labels must be at least 10, the classes there are; got 5"):
-        lra_task(make("lra", arena("listops", lists), "lra-listops", {"num_labels": 5})).make_model()
+    with pytest.raises(ValueError, match=r"model.num_labels must be at least 10, the number of classes; got 5"):
+        build(make("lra", lra_data("listops", lists), "lra-listops", {"num_labels": 5})).make_model()
 
 
-def test_other_classes(pictures, tmp_path):
+def test_other_classes(image_folder, tmp_path):
     """A model is not scored on classes that it does not know; but it can learn them."""
-    data = {"images": str(pictures), "size": 16}
-    train(make("image", data, "mini-image", steps=1), tmp_path / "run", say=quiet)
+    data = {"images": str(image_folder), "size": 16}
+    train(make("image", data, "mini-image", steps=1), tmp_path / "run", log=quiet)
     for split in ("train", "val"):
-        (pictures / split / "blue").rename(pictures / split / "green")
-        shutil.copytree(pictures / split / "red", pictures / split / "yellow")
+        (image_folder / split / "blue").rename(image_folder / split / "green")
+        shutil.copytree(image_folder / split / "red", image_folder / split / "yellow")
     with pytest.raises(ValueError, match=r"has other classes than the model was trained on: 'green' differs"):
         evaluate(tmp_path / "run")
     recipe = make("image", data, steps=1)
     recipe = recipe.model_copy(update={"model": ModelSection(start_from=str(tmp_path / "run"))})
-    model, old = image_task(recipe).make_model(), TNNForImageClassification.from_pretrained(tmp_path / "run")
+    model, old = build(recipe).make_model(), TNNForImageClassification.from_pretrained(tmp_path / "run")
     assert list(model.config.id2label.values()) == ["green", "red", "yellow"]
     assert torch.equal(model.model.patch_proj.weight, old.model.patch_proj.weight)

@@ -45,40 +45,40 @@ def scale(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def finished(scale, tmp_path_factory):
-    """A folder where the demonstration has been, and what it said."""
-    out, said = tmp_path_factory.mktemp("demo") / "new" / "out", []
-    assert demo(out, scale, said.append) == out / "report.html"
-    return out, said
+    """The folder of a finished demo, and its output."""
+    out, output = tmp_path_factory.mktemp("demo") / "new" / "out", []
+    assert demo(out, scale, output.append) == out / "report.html"
+    return out, output
 
 
 @pytest.fixture
 def again(finished, scale, tmp_path):
-    """again(scale): the demonstration in a copy of that folder -> its folder, what it said."""
-    out, said = tmp_path / "out", []
+    """again(scale): the demo in a copy of that folder; returns its folder and its output."""
+    out, output = tmp_path / "out", []
     shutil.copytree(finished[0], out)
 
     def run(scale=scale):
-        demo(out, scale, said.append)
-        return said
+        demo(out, scale, output.append)
+        return output
 
     return out, run
 
 
 @pytest.mark.slow
 def test_what_it_leaves(finished):
-    out, said = finished
+    out, output = finished
     assert {path.name for path in out.iterdir()} == {"model", "report.html"}
     assert {"config.json", "model.safetensors", "log.jsonl"} <= {path.name for path in (out / "model").iterdir()}
     html = (out / "report.html").read_text(encoding="utf-8")
     assert html.count("data:image/png;base64,iVBOR") == 3
     assert f"tnn demo --out {out}" in html
-    assert said[0] == "training on Python's standard library, steps 1 to 4"
-    assert said[-1].startswith(f"{out / 'report.html'} shows it all, after ")
+    assert output[0] == "training on Python's standard library, steps 1 to 4"
+    assert output[-1].startswith(f"{out / 'report.html'} has all results, after ")
 
 
 def test_the_headlines_are_those_of_the_page(finished):
-    out, said = finished
-    html, lines = (out / "report.html").read_text(encoding="utf-8"), said[-2].splitlines()
+    out, output = finished
+    html, lines = (out / "report.html").read_text(encoding="utf-8"), output[-2].splitlines()
     assert len(lines) == 8
     for line in lines:
         value, name = line.strip().split("  ")
@@ -90,14 +90,14 @@ def test_a_finished_model_is_used_again(again):
     out, run = again
     weights = (out / "model" / "model.safetensors").stat().st_mtime_ns
     (out / "report.html").unlink()
-    said = run()
-    assert said[0] == f"using the model in {out / 'model'} again; remove it to train anew"
+    output = run()
+    assert output[0] == f"using the model in {out / 'model'} again; remove it to train a new one"
     assert (out / "model" / "model.safetensors").stat().st_mtime_ns == weights
     assert "tokens/s in training" in (out / "report.html").read_text(encoding="utf-8")  # known from the time before
 
 
 @pytest.mark.slow
-def test_a_training_that_was_killed_goes_on(again, finished):
+def test_a_training_that_was_killed_continues(again, finished):
     out, run = again
     model = out / "model"
     (model / "config.json").unlink()
@@ -110,11 +110,11 @@ def test_a_training_that_was_killed_goes_on(again, finished):
 
 
 @pytest.mark.slow
-def test_other_settings_train_anew(again, scale):
+def test_other_settings_train_a_new_model(again, scale):
     out, run = again
-    said = run(replace(scale, changes=(*scale.changes, "training.steps=3")))
-    assert said[0] == f"removing {out / 'model'}, which was trained with other settings"
-    assert said[1] == "training on Python's standard library, steps 1 to 3"
+    output = run(replace(scale, changes=(*scale.changes, "training.steps=3")))
+    assert output[0] == f"removing {out / 'model'}, which was trained with other settings"
+    assert output[1] == "training on Python's standard library, steps 1 to 3"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_other_settings_train_anew(again, scale):
     [
         ("notes.txt", "mine", "exists already"),
         ("recipe.yaml", "- mine", "is damaged"),
-        ("recipe.yaml", dump_recipe(load_recipe("mini-alm")), "is of another recipe: name was mini-alm"),
+        ("recipe.yaml", dump_recipe(load_recipe("mini-alm")), "has another recipe: name was mini-alm"),
     ],
 )
 def test_what_others_made_is_left_alone(scale, tmp_path, name, content, message):
@@ -146,9 +146,9 @@ def command(monkeypatch):
     def invoke(problem, *arguments):
         folders = []
 
-        def fake(out, say):
+        def fake(out, log):
             folders.append(out)
-            say("done")
+            log("done")
             if problem:
                 raise problem
 
@@ -166,7 +166,7 @@ def test_command(command, tmp_path):
 def test_stopped(command, tmp_path):
     _, done = command(Interrupted("stopped after step 3 of 4"), "--out", tmp_path)
     assert done.exit_code == 130
-    assert done.stderr == f"stopped after step 3 of 4; go on with: tnn demo --out {tmp_path}\n"
+    assert done.stderr == f"stopped after step 3 of 4; continue with: tnn demo --out {tmp_path}\n"
 
 
 def test_a_full_disk_is_one_line(command, tmp_path):

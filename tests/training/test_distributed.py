@@ -46,24 +46,24 @@ def ranks(*arguments):
         port = str(free.getsockname()[1])
     size = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": port}
     command = [sys.executable, "-m", "tnn", "train", *map(str, arguments)]
-    found = [
+    processes = [
         subprocess.Popen(
             command, env={**ENVIRONMENT, **size, "RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE, text=True
         )
         for rank in "01"
     ]
     try:
-        yield found
+        yield processes
     finally:
-        for process in found:
+        for process in processes:
             process.kill()
             process.communicate()
 
 
 def ends(processes):
-    """Exit codes and what was said to stderr."""
-    said = [process.communicate(timeout=100)[1] for process in processes]
-    return [process.returncode for process in processes], said
+    """Exit codes and the outputs on stderr."""
+    output = [process.communicate(timeout=100)[1] for process in processes]
+    return [process.returncode for process in processes], output
 
 
 def losses(folder):
@@ -85,17 +85,17 @@ def undo_the_end(folder: Path):
 @pytest.mark.parametrize("mode", MODES)
 def test_two_processes_learn_what_one_does(recipe_file, tmp_path, mode):
     file = recipe_file(steps=6, save_every=3, batch_size=8, micro_batch_size=2)
-    train(load_recipe(str(file)), tmp_path / "one", say=lambda text: None)
+    train(load_recipe(str(file)), tmp_path / "one", log=lambda text: None)
     two = tmp_path / "two"
-    said = launch(TORCHRUN, file, *MODES[mode], "--out", two).stdout
-    assert said.count("sequence length") == 1  # one voice
+    output = launch(TORCHRUN, file, *MODES[mode], "--out", two).stdout
+    assert output.count("sequence length") == 1  # only the main process prints
     checkpoint = {path.name for path in (two / "checkpoints" / "checkpoint-3").iterdir()}
     assert {"rng_state_0.pth", "rng_state_1.pth"} < checkpoint
     assert ("pytorch_model_fsdp.bin" in checkpoint) == (mode == "fsdp")
 
     assert losses(two) == pytest.approx(losses(tmp_path / "one"), abs=1e-4)
-    expected, found, logged = weights(tmp_path / "one"), weights(two), losses(two)
-    torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
+    expected, actual, logged = weights(tmp_path / "one"), weights(two), losses(two)
+    torch.testing.assert_close(actual, expected, atol=2e-5, rtol=0)
     names = {path.name for path in (tmp_path / "one").iterdir()}
     assert {path.name for path in two.iterdir()} == names
     assert (two / "model.safetensors").stat().st_size == (tmp_path / "one" / "model.safetensors").stat().st_size
@@ -104,7 +104,7 @@ def test_two_processes_learn_what_one_does(recipe_file, tmp_path, mode):
     launcher = [ACCELERATE[mode][0], *FREE_PORT, *ACCELERATE[mode][1:]]
     launch(launcher, file, *MODES[mode], "--out", two, "--resume")
     assert losses(two) == logged
-    torch.testing.assert_close(weights(two), found, atol=0, rtol=0)
+    torch.testing.assert_close(weights(two), actual, atol=0, rtol=0)
 
 
 @pytest.mark.slow
@@ -117,12 +117,12 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step(recipe_file, tmp_pat
             assert all(process.poll() is None for process in processes)
             time.sleep(0.02)
         processes[1].send_signal(signal.SIGINT)
-        codes, said = ends(processes)
+        codes, output = ends(processes)
     assert codes == [130, 130]
     (checkpoint,) = (out / "checkpoints").iterdir()
     step = int(checkpoint.name.removeprefix("checkpoint-"))
-    assert f"stopped after step {step} of 400; go on with: the same and --resume" in said[0]
-    assert "stopped" not in said[1]
+    assert f"stopped after step {step} of 400; continue with: the same command and --resume" in output[0]
+    assert "stopped" not in output[1]
     assert runs.last_checkpoint(out) == checkpoint
 
 
@@ -137,9 +137,9 @@ def test_a_signal_to_one_process_stops_all_at_the_same_step(recipe_file, tmp_pat
 def test_what_fails_ends_all_processes_with_one_line_each(recipe_file, tmp_path, change, message):
     file = recipe_file(schedule="constant", warmup_steps=0, clip=0.0)
     with ranks(file, change, "--out", tmp_path / "run") as processes:
-        codes, said = ends(processes)
+        codes, output = ends(processes)
     assert codes == [1, 1]
-    for text in said:
+    for text in output:
         assert message in text
         assert "Traceback" not in text
 

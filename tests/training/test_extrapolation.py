@@ -37,8 +37,8 @@ def tokens():
 
 def run(*perplexities, train_length=512, first=512):
     lengths = [first * 2**i for i in range(len(perplexities))]
-    found = [Perplexity(n, math.log(p), 1000, 200, 4000) for n, p in zip(lengths, perplexities, strict=True)]
-    return Extrapolation(train_length, tuple(found))
+    results = [Perplexity(n, math.log(p), 1000, 200, 4000) for n, p in zip(lengths, perplexities, strict=True)]
+    return Extrapolation(train_length, tuple(results))
 
 
 def test_lengths_of_the_paper():
@@ -48,17 +48,17 @@ def test_lengths_of_the_paper():
 
 
 def test_each_length_is_evaluated(model, tokens):
-    found = extrapolate(model, tokens, [32, 8, 100, 8], EOS, 16)
-    assert found.lengths == [8, 32, 100]
-    assert found.perplexities == tuple(block_perplexity(model, tokens, n, EOS) for n in (8, 32, 100))
-    assert found.average == pytest.approx(sum(p.per_token for p in found.perplexities) / 3)
-    assert found.train_length == 16
-    assert found.reference_length == 8  # 16 was not evaluated
+    result = extrapolate(model, tokens, [32, 8, 100, 8], EOS, 16)
+    assert result.lengths == [8, 32, 100]
+    assert result.perplexities == tuple(block_perplexity(model, tokens, n, EOS) for n in (8, 32, 100))
+    assert result.average == pytest.approx(sum(p.per_token for p in result.perplexities) / 3)
+    assert result.train_length == 16
+    assert result.reference_length == 8  # 16 was not evaluated
 
 
 def test_a_part_of_the_text(model, tokens):
-    found = extrapolate(model, tokens, [8, 60], EOS, 8, max_tokens=60)
-    assert {p.tokens for p in found.perplexities} == {60}
+    result = extrapolate(model, tokens, [8, 60], EOS, 8, max_tokens=60)
+    assert {p.tokens for p in result.perplexities} == {60}
 
 
 def test_ratios_are_to_the_length_of_training():
@@ -90,11 +90,11 @@ def test_comparison_of_runs_with_other_lengths():
 
 
 def test_json_comes_back(model, tokens):
-    found = extrapolate(model, tokens, [8, 32], EOS, 8)
-    assert Extrapolation.from_json(found.to_json()) == found
-    content = json.loads(found.to_json())
-    assert content["average"] == found.average
-    assert content["perplexities"][1]["perplexity"] == found.perplexities[1].per_token
+    result = extrapolate(model, tokens, [8, 32], EOS, 8)
+    assert Extrapolation.from_json(result.to_json()) == result
+    content = json.loads(result.to_json())
+    assert content["average"] == result.average
+    assert content["perplexities"][1]["perplexity"] == result.perplexities[1].per_token
 
 
 def test_json_of_what_has_no_number():
@@ -110,8 +110,8 @@ def test_json_of_what_has_no_number():
 
 def test_save(tmp_path):
     folder = tmp_path / "new" / "folder"
-    for found in (run(20, 30), run(20, 25)):
-        found.save(folder, "mini")
+    for result in (run(20, 30), run(20, 25)):
+        result.save(folder, "mini")
     assert sorted(p.name for p in folder.iterdir()) == [f"extrapolation.{x}" for x in ("json", "md", "png")]
     assert Extrapolation.from_json((folder / "extrapolation.json").read_text()) == run(20, 25)
     assert (folder / "extrapolation.md").read_text() == run(20, 25).to_table() + "\n"
@@ -148,7 +148,7 @@ def test_figure_of_edges(tmp_path, values):
     [
         ([], "at least one length"),
         ([8, 0], "lengths must be at least 1; got 0"),
-        ([8, 101], "at most that of the text, 100 tokens; got 101"),
+        ([8, 101], "at most the length of the text, 100 tokens; got 101"),
     ],
 )
 def test_mistakes(model, tokens, lengths, message):

@@ -1,4 +1,4 @@
-"""Figures show what is in the model and in the log, and are written whole."""
+"""Figures show what is in the model and in the log, and their files are complete or absent."""
 
 import math
 import subprocess
@@ -102,7 +102,7 @@ def test_a_kernel_of_zeros(tmp_path):
 def test_a_model_that_diverged():
     model = make("free")
     torch.nn.init.constant_(model.model.operators[1].free, math.nan)
-    with pytest.raises(ValueError, match="layer 2 has coefficients that are not finite"):
+    with pytest.raises(ValueError, match="layer 2 has coefficients that are NaN or infinite"):
         draw_model(model, 100)
 
 

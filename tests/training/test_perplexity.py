@@ -37,7 +37,7 @@ def tokens():
 
 
 def plain_loss(model, ids, length):
-    """Nats a token: each block alone, one after the other, in float64 from whole logits."""
+    """Nats per token: one block after the other, in float64, from all logits."""
     stream = torch.cat([torch.tensor([EOS]), torch.from_numpy(ids.astype(np.int64))])
     total = 0.0
     for first in range(0, len(ids), length):
@@ -51,22 +51,22 @@ def plain_loss(model, ids, length):
 @pytest.mark.parametrize("length", [1, 7, 50, 64, LENGTH, 1000])
 def test_blocks(tokens, length):
     model = causal()
-    found = block_perplexity(model, tokens, length, EOS, batch_tokens=128)
-    assert (found.length, found.tokens) == (length, LENGTH)  # each token once, however they are cut
-    assert found.loss == pytest.approx(plain_loss(model, tokens.ids, length), rel=1e-6)
-    assert found.per_token == pytest.approx(math.exp(found.loss))
+    result = block_perplexity(model, tokens, length, EOS, batch_tokens=128)
+    assert (result.length, result.tokens) == (length, LENGTH)  # each token once, however they are cut
+    assert result.loss == pytest.approx(plain_loss(model, tokens.ids, length), rel=1e-6)
+    assert result.per_token == pytest.approx(math.exp(result.loss))
 
 
 def test_a_model_with_a_small_embedding(tokens):
     model = causal(embedding_size=5)
-    found = block_perplexity(model, tokens, 50, EOS)
-    assert found.loss == pytest.approx(plain_loss(model, tokens.ids, 50), rel=1e-6)
+    result = block_perplexity(model, tokens, 50, EOS)
+    assert result.loss == pytest.approx(plain_loss(model, tokens.ids, 50), rel=1e-6)
 
 
 def test_the_batch_does_not_matter(tokens):
     model = causal().double()
-    found = [block_perplexity(model, tokens, 32, EOS, batch_tokens=n).loss for n in (1, 64, 100, 16_384)]
-    assert found == pytest.approx([found[0]] * 4, rel=1e-12)
+    losses = [block_perplexity(model, tokens, 32, EOS, batch_tokens=n).loss for n in (1, 64, 100, 16_384)]
+    assert losses == pytest.approx([losses[0]] * 4, rel=1e-12)
 
 
 def test_logits_of_a_few_rows_at_a_time(tokens, monkeypatch):
@@ -79,8 +79,8 @@ def test_logits_of_a_few_rows_at_a_time(tokens, monkeypatch):
 def test_any_model_of_transformers(tokens):
     config = GPT2Config(vocab_size=VOCABULARY, n_embd=16, n_layer=1, n_head=2, n_positions=64)
     model = GPT2LMHeadModel(config).eval()
-    found = block_perplexity(model, tokens, 64, EOS, batch_tokens=128)
-    assert found.loss == pytest.approx(plain_loss(model, tokens.ids, 64), rel=1e-6)
+    result = block_perplexity(model, tokens, 64, EOS, batch_tokens=128)
+    assert result.loss == pytest.approx(plain_loss(model, tokens.ids, 64), rel=1e-6)
 
 
 def test_a_model_that_knows_nothing(tokens):
@@ -90,37 +90,37 @@ def test_a_model_that_knows_nothing(tokens):
 
 
 def test_words_and_bytes(tokens):
-    found = block_perplexity(causal(), tokens, 64, EOS)
-    nats = found.loss * LENGTH
-    assert found.per_word == pytest.approx(math.exp(nats / 40))
-    assert found.per_byte == pytest.approx(math.exp(nats / 600))
-    assert found.bits_per_byte == pytest.approx(nats / 600 / math.log(2))
+    result = block_perplexity(causal(), tokens, 64, EOS)
+    nats = result.loss * LENGTH
+    assert result.per_word == pytest.approx(math.exp(nats / 40))
+    assert result.per_byte == pytest.approx(math.exp(nats / 600))
+    assert result.bits_per_byte == pytest.approx(nats / 600 / math.log(2))
 
 
 def test_a_part_of_the_text(tokens):
     model = causal()
-    found = block_perplexity(model, tokens, 64, EOS, max_tokens=150)
-    assert found.tokens == 150
-    assert found.loss == pytest.approx(plain_loss(model, tokens.ids[:150], 64), rel=1e-6)
-    assert (found.per_word, found.per_byte, found.bits_per_byte) == (None, None, None)  # its words are not known
-    assert "per word" not in found.to_text()
+    result = block_perplexity(model, tokens, 64, EOS, max_tokens=150)
+    assert result.tokens == 150
+    assert result.loss == pytest.approx(plain_loss(model, tokens.ids[:150], 64), rel=1e-6)
+    assert (result.per_word, result.per_byte, result.bits_per_byte) == (None, None, None)  # its words are not known
+    assert "per word" not in result.to_text()
     assert block_perplexity(model, tokens, 64, EOS, max_tokens=10**9).words == 40
 
 
 def test_a_part_of_a_text_of_bytes(tokens):
     of_bytes = Tokens(tokens.ids, tokens.line_ends, words=40, bytes=LENGTH, vocab_size=260)
-    found = block_perplexity(causal(), of_bytes, 64, EOS, max_tokens=150)
-    assert (found.words, found.bytes) == (None, 150)
-    assert found.per_byte == pytest.approx(found.per_token)
+    result = block_perplexity(causal(), of_bytes, 64, EOS, max_tokens=150)
+    assert (result.words, result.bytes) == (None, 150)
+    assert result.per_byte == pytest.approx(result.per_token)
 
 
 @pytest.mark.parametrize("chunk", [7, 4096])
 def test_a_stream_is_one_block(tokens, chunk, monkeypatch):
     monkeypatch.setattr("tnn.training.perplexity.PIECE", 30)
     model = causal()
-    found = stream_perplexity(model, tokens, EOS, chunk=chunk)
-    assert (found.length, found.tokens, found.words, found.bytes) == (None, LENGTH, 40, 600)
-    assert found.loss == pytest.approx(plain_loss(model, tokens.ids, LENGTH), rel=1e-6)
+    result = stream_perplexity(model, tokens, EOS, chunk=chunk)
+    assert (result.length, result.tokens, result.words, result.bytes) == (None, LENGTH, 40, 600)
+    assert result.loss == pytest.approx(plain_loss(model, tokens.ids, LENGTH), rel=1e-6)
     part = stream_perplexity(model, tokens, EOS, chunk=chunk, max_tokens=100)
     assert (part.tokens, part.words) == (100, None)
     assert part.loss == pytest.approx(plain_loss(model, tokens.ids[:100], LENGTH), rel=1e-6)
@@ -136,10 +136,10 @@ def test_masked(tokens, batch_tokens):
             logits = model(item["input_ids"][None]).logits[0]
         total += F.cross_entropy(logits.double(), item["labels"], reduction="sum").item()
         count += int((item["labels"] != -100).sum())
-    found = masked_perplexity(model, tokens, 60, tokenizer, seed=3, batch_tokens=batch_tokens)
-    assert found.tokens == count
-    assert found.loss == pytest.approx(total / count, rel=1e-6)
-    assert (found.length, found.per_word, found.per_byte) == (60, None, None)
+    result = masked_perplexity(model, tokens, 60, tokenizer, seed=3, batch_tokens=batch_tokens)
+    assert result.tokens == count
+    assert result.loss == pytest.approx(total / count, rel=1e-6)
+    assert (result.length, result.per_word, result.per_byte) == (60, None, None)
 
 
 def test_masked_is_deterministic(tokens):
@@ -165,7 +165,7 @@ MISTAKES = {
     "length": ({"length": 0}, "length must be at least 1; got 0"),
     "batch": ({"batch_tokens": 0}, "batch_tokens must be at least 1; got 0"),
     "part": ({"max_tokens": 0}, "max_tokens must be at least 1; got 0"),
-    "vocabulary": ({"tokens": make_tokens(vocab_size=50_264)}, "vocabulary of 50,264 tokens and the model knows 261"),
+    "vocabulary": ({"tokens": make_tokens(vocab_size=50_264)}, "vocabulary of 50,264 tokens and the model one of 261"),
     "empty": ({"tokens": make_tokens(0)}, "the text has no tokens"),
 }
 

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from tnn import load_preset
+from tnn import list_presets, load_preset
 from tnn.training.recipe import dump_recipe, list_recipes, load_recipe, parse_recipe
 from tnn.training.settings import describe
 
@@ -14,6 +14,11 @@ def test_every_recipe_is_valid_and_named_for_its_file(name):
     assert recipe.name == name
     assert recipe.about
     assert parse_recipe(yaml.safe_load(dump_recipe(recipe))) == recipe
+
+
+@pytest.mark.parametrize("name", sorted(set(list_recipes()) & set(list_presets())))
+def test_a_recipe_with_the_name_of_a_preset_trains_that_preset(name):
+    assert load_recipe(name).model.preset == name
 
 
 @pytest.mark.parametrize(
@@ -104,11 +109,11 @@ def test_a_file(tmp_path):
 
 
 MISTAKES = {
-    "training.stps=3": r"unknown key 'training.stps'; did you mean training.steps\?",
-    "steps=3": r"unknown key 'steps'; did you mean training.steps\?",
-    "model.decai=1": r"model: unknown key 'decai'; did you mean decay\?",
-    "data.lenght=3": r"unknown key 'data.lenght'; did you mean data.length\?",
-    "training.arguments.fdsp=x": r"unknown key 'fdsp'; did you mean fsdp\?",
+    "training.stps=3": r"unknown key 'training.stps'; did you mean 'training.steps'\?",
+    "steps=3": r"unknown key 'steps'; did you mean 'training.steps'\?",
+    "model.decai=1": r"model: unknown key 'decai'; did you mean 'decay'\?",
+    "data.lenght=3": r"unknown key 'data.lenght'; did you mean 'data.length'\?",
+    "training.arguments.fdsp=x": r"unknown key 'fdsp'; did you mean 'fsdp'\?",
     "model.preset=mini-alp": r"no preset 'mini-alp'; did you mean 'mini-alm'\?",
     "training.steps=abc": "training.steps: .*integer.*; got 'abc'",
     "training.steps=0": "training.steps: .*greater than 0; got 0",
@@ -117,17 +122,21 @@ MISTAKES = {
     "training.epochs=2": "training: give either steps or epochs",
     "training.micro_batch_size=5": "micro_batch_size must divide batch_size; got 16 and 5",
     "training.patience=5 training.evaluate_every=null": "patience need evaluate_every",
-    "training.keep_best=true training.save_every=800": "save_every must be evaluate_every to keep .*800 and 400",
-    "training.arguments.max_steps=5": "arguments: max_steps is decided by the other keys of training",
-    "model.preset=null model.start_from=runs/x model.decai=1": r"unknown key 'decai'; did you mean decay\?",
+    "training.keep_best=true training.save_every=800": "save_every must be equal .*keep_best; got 800 and 400",
+    "training.arguments.max_steps=5": "arguments: max_steps is set by the other keys of training",
+    "model.preset=null model.start_from=runs/x model.decai=1": r"unknown key 'decai'; did you mean 'decay'\?",
     "training.schedule=inverse-sqrt training.warmup_steps=0": "needs warmup_steps",
     "training.warmup_ratio=0.1": "warmup_steps or warmup_ratio, not both",
     "model.decay=7": r"model: decay must be in \[0, 1\]; got 7",
     "model.num_hidden_layers=abc": "num_hidden_layers",
     "model.start_from=runs/x": "give either preset or start_from",
-    "task=lm": "task must be one of causal-lm, glue, image, lra, masked-lm; got 'lm'",
+    "task=lm": "no task 'lm'; choose from 'causal-lm', 'glue', 'image', 'lra', 'masked-lm'",
+    "task=causal-ml": r"no task 'causal-ml'; did you mean 'causal-lm'\?",
+    "task=null": "task must be one of causal-lm, glue, image, lra, masked-lm; got None",
+    "task=[glue]": r"task must be one of causal-lm, glue, image, lra, masked-lm; got \['glue'\]",
+    "learning_rates=[1e-3]": "unknown key 'learning_rates'; ",
     "data=3": "data: .*got 3",
-    "data.corpus.x=3": "corpus holds no keys",
+    "data.corpus.x=3": "corpus is not a section, so data.corpus.x cannot be set",
     "training.steps": "changes must be section.key=value; got 'training.steps'",
     "data.corpus=[": "data.corpus: '\\[' is not a YAML value",
 }
@@ -135,9 +144,9 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("change", "message"), MISTAKES.items(), ids=MISTAKES)
 def test_mistakes(change, message):
-    with pytest.raises(ValueError, match=message) as found:
+    with pytest.raises(ValueError, match=message) as error:
         load_recipe("mini-alm", change.split())
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +166,7 @@ def test_files_that_are_no_recipes(tmp_path, text, message):
 
 
 def test_names_that_are_not_there():
-    with pytest.raises(ValueError, match=r"no recipe 'mini-al'; did you mean mini-alm\?"):
+    with pytest.raises(ValueError, match=r"no recipe 'mini-al', and not a .yaml file; did you mean 'mini-alm'\?"):
         load_recipe("mini-al")
     with pytest.raises(FileNotFoundError, match=r"no recipe file mine\.yaml"):
         load_recipe("mine.yaml")

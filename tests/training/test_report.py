@@ -13,7 +13,7 @@ from matplotlib.image import imread
 
 from tnn.training.extrapolation import Extrapolation
 from tnn.training.perplexity import Perplexity
-from tnn.training.report import Findings, duration, page, printable
+from tnn.training.report import DemoResults, format_time, page, printable
 from tnn.training.speed import Speed
 
 EMPTY = {"img", "meta"}  # elements that are never closed
@@ -31,8 +31,8 @@ def png(height):
 
 
 @pytest.fixture(scope="module")
-def found():
-    return Findings(
+def results():
+    return DemoResults(
         facts=["16 November 2026", "2 CPU threads", "tnn demo --out 'a&b'"],
         settings="recipe  demo <1>\nseed    0",
         parameters=675_200,
@@ -75,14 +75,18 @@ class Reader(HTMLParser):
             self.texts.append(data)
 
 
-def test_it_needs_nothing_else(found):
-    html = page(found)
+def test_it_needs_nothing_else(results):
+    html = page(results)
     reader = Reader(html)
     assert html.startswith("<!doctype html>")
     assert not re.search(r"https?:|//|url\(|@import", re.sub(r"base64,[A-Za-z0-9+/=]+", "", html))
     assert not {"script", "link", "iframe", "object"} & reader.tags
-    pictures = [address.removeprefix("data:image/png;base64,") for address in reader.addresses]
-    assert [imread(BytesIO(b64decode(p, validate=True))).shape[:2] for p in pictures] == [(10, 20), (20, 20), (30, 20)]
+    images = [address.removeprefix("data:image/png;base64,") for address in reader.addresses]
+    assert [imread(BytesIO(b64decode(image, validate=True))).shape[:2] for image in images] == [
+        (10, 20),
+        (20, 20),
+        (30, 20),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -95,30 +99,30 @@ def test_it_needs_nothing_else(found):
         "perplexity per byte of the test text, 2.00 bits",
         "perplexity at 14,336 tokens, relative to 512",
         "0.990",
-        "At 14,336 bytes, 28 times as many,",
+        "At 14,336 bytes, 28 times the length,",
         "234,920",
         "tokens/s, exact, after 4,096 tokens",
         "977",  # 4e6 / 4096
         "12.2",  # 5e4 / 4096
         "7.0e-04",
         "2 CPU threads",
-        "they wrote the same text",
+        "they generated the same text",
         "temperature 0.8",
     ],
 )
-def test_what_was_measured_is_there(found, words):
-    assert words in "".join(Reader(page(found)).texts)
+def test_what_was_measured_is_there(results, words):
+    assert words in "".join(Reader(page(results)).texts)
 
 
-def test_texts_stay_texts(found):
-    read = "".join(Reader(page(found)).texts)
+def test_texts_stay_texts(results):
+    read = "".join(Reader(page(results)).texts)
     assert read.count("class <Q>:\n    def if a < b and c:\n\treturn '<script>alert(1)</script>' & \"ä\"��[2J") == 2
     assert "recipe  demo <1>\nseed    0" in read
     assert "tnn demo --out 'a&b'" in read
 
 
-def test_a_layer_is_counted_from_one_as_in_the_figure(found):
-    assert "<tr><td>1</td><td>14</td>" in page(found)
+def test_a_layer_is_counted_from_one_as_in_the_figure(results):
+    assert "<tr><td>1</td><td>14</td>" in page(results)
 
 
 @pytest.mark.parametrize(
@@ -127,29 +131,29 @@ def test_a_layer_is_counted_from_one_as_in_the_figure(found):
         (("abc", "abd"), "their first 2 characters are the same"),
         (("abc", "abcd"), "their first 3 characters are the same"),
         (("a", "b"), "their first 0 characters are the same"),
-        (("", ""), "they wrote the same text"),
+        (("", ""), "they generated the same text"),
     ],
 )
-def test_decoders_that_part(found, texts, words):
-    assert words in page(replace(found, samples=dict(zip(("exact", "state-space"), texts, strict=True))))
+def test_decoders_that_part(results, texts, words):
+    assert words in page(replace(results, samples=dict(zip(("exact", "state-space"), texts, strict=True))))
 
 
-def test_a_training_of_unknown_duration(found):
-    unknown = replace(found, seconds=None)
-    assert len(unknown.headlines()) == len(found.headlines()) - 2
+def test_a_training_of_unknown_duration(results):
+    unknown = replace(results, seconds=None)
+    assert len(unknown.headlines()) == len(results.headlines()) - 2
     assert "in training" not in page(unknown)
 
 
-def test_a_model_that_fails_at_length(found):
+def test_a_model_that_fails_at_length(results):
     broken = Extrapolation(512, (perplexity(512, 4.0), Perplexity(1024, math.inf, 10, 2, 10)))
-    assert "perplexity is inf of what it is at 512" in page(replace(found, extrapolation=broken)).replace("\n", " ")
+    assert "perplexity is inf times that at 512" in page(replace(results, extrapolation=broken)).replace("\n", " ")
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0.2, "0 s"), (59.6, "1 min 0 s"), (60, "1 min 0 s"), (3601, "60 min 1 s")]
 )
 def test_duration(seconds, words):
-    assert duration(seconds) == words
+    assert format_time(seconds) == words
 
 
 def test_printable():

@@ -34,7 +34,7 @@ def test_cosine_ends_at_the_final_rate():
 
 
 def test_schedules_may_be_shorter_than_the_run():
-    """A cosine goes on along its wave, as in the paper's Long-Range Arena runs; a line stays at its end."""
+    """A cosine continues along its wave, as in the paper's Long-Range Arena runs; a line stays at its end."""
     rate = rates("training.schedule=cosine", "training.warmup_steps=20", "training.schedule_steps=60")
     assert [round(rate(step), 12) for step in (20, 40, 60, 80, 100)] == [1, 0.5, 0, 0.5, 1]
     rate = rates("training.schedule=polynomial", "training.warmup_steps=0", "training.schedule_steps=50")

@@ -16,9 +16,9 @@ def small(**changes):
     ("changes", "decoders"), [({}, ["exact", "recompute"]), ({"rpe_input": "normalized"}, ["recompute"])]
 )
 def test_only_decoders_that_the_model_has(changes, decoders):
-    found = decoding_speed(small(**changes), [8, 16], new_tokens=2)
-    assert [(row.decoder, row.context) for row in found] == [(name, n) for n in (8, 16) for name in decoders]
-    assert all(row.tokens_per_second > 0 for row in found)
+    speeds = decoding_speed(small(**changes), [8, 16], new_tokens=2)
+    assert [(row.decoder, row.context) for row in speeds] == [(name, n) for n in (8, 16) for name in decoders]
+    assert all(row.tokens_per_second > 0 for row in speeds)
 
 
 def test_the_clock_waits_for_the_device(monkeypatch):

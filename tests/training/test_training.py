@@ -1,4 +1,4 @@
-"""Training by a recipe: what a run leaves, how it goes on after every kind of end, and what it refuses."""
+"""Training by a recipe: the files of a run, resuming after every kind of end, and refused input."""
 
 import json
 import math
@@ -25,8 +25,8 @@ from tnn.training import runs
 from tnn.training.recipe import load_recipe, parse_recipe
 from tnn.training.run_recipe import Diverged, train
 from tnn.training.schedules import learning_rate
-from tnn.training.tasks.language import text_task
-from tnn.training.tasks.task import load_head
+from tnn.training.tasks.registry import find_task
+from tnn.training.tasks.setup import load_head
 from tnn.training.trainer import RecipeTrainer, training_arguments
 
 
@@ -34,8 +34,12 @@ def quiet(text):
     pass
 
 
+def build(recipe):
+    return find_task(recipe.task).build(recipe)
+
+
 def run(recipe, folder, **options):
-    return train(recipe, folder, say=quiet, **options)
+    return train(recipe, folder, log=quiet, **options)
 
 
 def losses(folder):
@@ -75,15 +79,15 @@ def test_the_evaluation_is_the_loss_of_the_model(recipe, tmp_path):
     assert measured["eval_loss"] == pytest.approx(sum(expected) / len(expected), rel=0.02)  # the last block is short
 
 
-def test_a_model_is_judged_by_few_examples_on_demand(recipe, tmp_path):
+def test_evaluation_sets_can_be_limited(recipe, tmp_path):
     some = recipe(evaluate_examples=3)
-    task = text_task(some)
-    few = task.judged_by(3)
+    task = build(some)
+    few = task.limit_eval(3)
     assert len(few.validation) == 3 < len(task.validation)
     assert few.train is task.train
-    again = task.judged_by(3).validation
+    again = task.limit_eval(3).validation
     assert all((a["input_ids"] == b["input_ids"]).all() for a, b in zip(few.validation, again, strict=True))
-    assert task.judged_by(10**6).validation is task.validation
+    assert task.limit_eval(10**6).validation is task.validation
     measured = run(some, tmp_path / "few")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "few").eval()
     batch = few.collate([few.validation[i] for i in range(3)])
@@ -104,7 +108,7 @@ def test_every_parameter_decays(recipe, tmp_path):
     tiny = recipe(steps=2, schedule="constant", warmup_steps=0, learning_rate=1e-4, weight_decay=5000, epsilon=1e12)
     run(tiny, tmp_path / "run")
     set_seed(0)
-    before = text_task(tiny).make_model().state_dict()
+    before = build(tiny).make_model().state_dict()
     after = AutoModelForCausalLM.from_pretrained(tmp_path / "run").state_dict()
     for name, value in before.items():
         torch.testing.assert_close(after[name], value * 0.25, atol=1e-6, rtol=1e-5)
@@ -130,11 +134,11 @@ def test_half_precision(recipe, tmp_path):
 @pytest.mark.slow
 def test_gradient_checkpointing(recipe, tmp_path, monkeypatch):
     run(recipe(), tmp_path / "plain")
-    whole, calls = TNNLayer.forward, []
+    original, calls = TNNLayer.forward, []
 
     def forward(layer, *positional, **options):
         calls.append(layer.training)
-        return whole(layer, *positional, **options)
+        return original(layer, *positional, **options)
 
     monkeypatch.setattr(TNNLayer, "forward", forward)
     run(recipe(gradient_checkpointing=True, steps=2, evaluate_every=2, schedule="constant"), tmp_path / "saving")
@@ -144,13 +148,13 @@ def test_gradient_checkpointing(recipe, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_another_way_through_the_same_batches(recipe, tmp_path):
-    """What has no effect on the weights may change when a run goes on."""
-    run(recipe(steps=8), tmp_path / "whole")
+    """Settings with no effect on the weights may change when a run is resumed."""
+    run(recipe(steps=8), tmp_path / "complete")
     run(recipe(steps=8), tmp_path / "run")
     (tmp_path / "run" / "config.json").unlink()
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "checkpoint-8")
     run(recipe(steps=8, micro_batch_size=2), tmp_path / "run", resume=True)
-    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
+    assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "complete"), rel=1e-4)
 
 
 @pytest.mark.parametrize("norm", ["norm", "final_norm"])
@@ -181,7 +185,7 @@ def test_a_refused_run_leaves_its_folder_free(recipe, tmp_path):
 
 
 @pytest.mark.slow
-def test_going_on_from_a_model(recipe, tmp_path):
+def test_starting_from_a_model(recipe, tmp_path):
     def more(**options):
         made = recipe(**options).model_dump(exclude_none=True)
         return parse_recipe(made | {"model": {"start_from": str(tmp_path / "first")}})
@@ -197,10 +201,10 @@ def test_going_on_from_a_model(recipe, tmp_path):
     ("changes", "message"),
     [
         ({"hidden_size": 32}, r"model\.\S+ has another shape there"),
-        ({"num_hidden_layers": 3}, r"model\.layers\.2\.\S+ is not there"),
-        ({"num_hidden_layers": 1}, r"model\.layers\.1\.\S+ is there, and would not be used"),
-        ({"rpe_num_layers": 7}, r"model\.layers\.\S+ is not there"),
-        ({"inner_norm": "layer"}, r"model\.layers\.\S+ is not there"),
+        ({"num_hidden_layers": 3}, r"model\.layers\.2\.\S+ is missing there"),
+        ({"num_hidden_layers": 1}, r"model\.layers\.1\.\S+ would not be used"),
+        ({"rpe_num_layers": 7}, r"model\.layers\.\S+ is missing there"),
+        ({"inner_norm": "layer"}, r"model\.layers\.\S+ is missing there"),
     ],
 )
 def test_weights_that_do_not_fit(tmp_path, changes, message):
@@ -217,10 +221,10 @@ def test_the_best_weights_are_kept(recipe, tmp_path):
     """A rate that is far too high after the first evaluation ruins the rest."""
     tiny = recipe(steps=12, evaluate_every=2, save_every=2, keep_best=True, learning_rate=3.0, warmup_steps=12, clip=0)
     measured = run(tiny, tmp_path / "run")
-    found = [entry["eval_loss"] for entry in runs.Log(tmp_path / "run").entries() if "eval_loss" in entry]
-    assert len(found) == 6
-    assert measured["eval_loss"] == pytest.approx(min(found), rel=1e-6)
-    assert min(found) < found[5]
+    eval_losses = [entry["eval_loss"] for entry in runs.Log(tmp_path / "run").entries() if "eval_loss" in entry]
+    assert len(eval_losses) == 6
+    assert measured["eval_loss"] == pytest.approx(min(eval_losses), rel=1e-6)
+    assert min(eval_losses) < eval_losses[5]
 
 
 @pytest.mark.slow
@@ -239,7 +243,7 @@ def test_masked(recipe, tmp_path):
     assert measured["eval_loss"] < math.log(301)
 
 
-# --- ends, and going on after them
+# --- ends of a run, and resuming
 
 
 def start(recipe_file, out):
@@ -265,14 +269,14 @@ def kill_at():
 def test_kill_and_resume(recipe_file, tmp_path, kill_at):
     """The weights are bit-equal, with dropout and accumulation, whatever the step."""
     path = recipe_file(model={"dropout": 0.1}, steps=24, save_every=5, micro_batch_size=2, evaluate_every=8)
-    run(load_recipe(str(path)), tmp_path / "whole")
+    run(load_recipe(str(path)), tmp_path / "complete")
     with start(path, tmp_path / "killed") as killed:
         wait_for(killed, f"step {kill_at} ")
         killed.send_signal(signal.SIGKILL)
     assert not runs.is_finished(tmp_path / "killed")
     run(load_recipe(str(path)), tmp_path / "killed", resume=True)
-    assert weights(tmp_path / "killed") == weights(tmp_path / "whole"), f"killed at step {kill_at}"
-    assert losses(tmp_path / "killed")[-1] == losses(tmp_path / "whole")[-1]
+    assert weights(tmp_path / "killed") == weights(tmp_path / "complete"), f"killed at step {kill_at}"
+    assert losses(tmp_path / "killed")[-1] == losses(tmp_path / "complete")[-1]
     steps = [entry["step"] for entry in runs.Log(tmp_path / "killed").entries() if "loss" in entry]
     assert steps == list(range(1, 25))
 
@@ -284,17 +288,17 @@ def test_an_interruption_saves(recipe_file, tmp_path, number):
     with start(path, tmp_path / "run") as process:
         wait_for(process, "step 6 ")
         process.send_signal(number)
-        said = process.stderr.read()
+        output = process.stderr.read()
     assert process.returncode == 130
-    last = said.splitlines()[-1]
-    assert "of 400; go on with: tnn train" in last
+    last = output.splitlines()[-1]
+    assert "of 400; continue with: tnn train" in last
     assert last.endswith(f"{path} --out {tmp_path / 'run'} --resume")
     step = int(last.split("after step ")[1].split()[0])
     assert runs.last_checkpoint(tmp_path / "run").name == f"checkpoint-{step}"
 
 
 @pytest.mark.slow
-def test_resuming_leaves_out_what_is_not_whole(recipe, tmp_path):
+def test_resuming_ignores_incomplete_checkpoints(recipe, tmp_path):
     out = tmp_path / "run"
     run(recipe(), out)
     expected = weights(out)
@@ -311,35 +315,35 @@ def test_resuming_leaves_out_what_is_not_whole(recipe, tmp_path):
 
 
 def test_a_finished_run_stays(recipe, tmp_path):
-    out, said = tmp_path / "run", []
+    out, output = tmp_path / "run", []
     measured = run(recipe(), out)
     written = (out / "model.safetensors").stat().st_mtime_ns
-    assert train(recipe(), out, resume=True, say=said.append) == measured
-    assert said == [f"{out} is finished already"]
+    assert train(recipe(), out, resume=True, log=output.append) == measured
+    assert output == [f"{out} is finished already"]
     assert (out / "model.safetensors").stat().st_mtime_ns == written
 
 
 @pytest.mark.slow
 def test_folders_that_cannot_be_used(recipe, tmp_path):
     out = tmp_path / "run"
-    with pytest.raises(FileNotFoundError, match="no run to go on with"):
+    with pytest.raises(FileNotFoundError, match="no run to resume in"):
         run(recipe(), out, resume=True)
     run(recipe(), out)
-    with pytest.raises(FileExistsError, match="exists already: go on with it by --resume, or give another --out"):
+    with pytest.raises(FileExistsError, match="exists already: continue it with --resume, or give another --out"):
         run(recipe(), out)
-    with pytest.raises(ValueError, match=r"of another recipe: training.learning_rate was 0.01, and is 0.02 now"):
+    with pytest.raises(ValueError, match=r"has another recipe: training.learning_rate was 0.01, and is 0.02 now"):
         run(recipe(learning_rate=0.02), out, resume=True)
     (out / "recipe.yaml").write_text("half: [")
     with pytest.raises(ValueError, match=r"recipe.yaml is damaged"):
         run(recipe(), out, resume=True)
 
 
-def test_a_loss_that_is_no_number_stops_the_run(recipe, tmp_path):
+def test_a_loss_that_is_nan_or_infinite_stops_the_run(recipe, tmp_path):
     tiny = recipe(learning_rate=1e30, warmup_steps=0, schedule="constant", clip=0, save_every=1, weight_decay=0)
-    with pytest.raises(Diverged, match=r"(loss|gradient's norm) is (nan|inf) at step \d+; ") as found:
+    with pytest.raises(Diverged, match=r"(loss|gradient's norm) is (nan|inf) at step \d+; ") as error:
         run(tiny, tmp_path / "run")
     last = runs.last_checkpoint(tmp_path / "run")
-    assert str(last or "no checkpoint") in str(found.value)
+    assert str(last or "no checkpoint") in str(error.value)
     assert not runs.is_finished(tmp_path / "run")
 
 
@@ -350,13 +354,13 @@ def test_a_mistake_of_the_program_is_no_divergence(recipe, tmp_path, monkeypatch
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(recipe, tmp_path, monkeypatch):
-    whole, calls = torch.save, []
+    original, calls = torch.save, []
 
     def save(value, path, *positional, **options):
         calls.append(path)
         if "checkpoint-10" in str(path):
             raise RuntimeError("[enforce fail] PytorchStreamWriter failed writing file: No space left on device")
-        return whole(value, path, *positional, **options)
+        return original(value, path, *positional, **options)
 
     monkeypatch.setattr(torch, "save", save)
     with pytest.raises(OSError, match=r"checkpoint of step 10 could not be written: .*No space left on device"):
@@ -375,7 +379,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(recipe, tmp_path, monkeypatch):
         ({"model": {"vocab_size": 100}}, "tokenizer does not fit the model: its vocabulary is 100, .* 260 tokens"),
         (
             {"model": {"preset": "mini-blm"}},
-            "model.preset must be of a causal text model for causal-lm; got 'mini-blm'",
+            "model.preset must be a causal text model for causal-lm; got 'mini-blm'",
         ),
         ({"data": {"length": 50_000}}, "the training text must fill a block of 50000 tokens; got"),
         ({"data": {"corpus": "absent"}}, "no text at absent"),
@@ -385,9 +389,9 @@ def test_a_full_disk_keeps_the_last_checkpoint(recipe, tmp_path, monkeypatch):
     ],
 )
 def test_refusals(recipe, tmp_path, options, message):
-    with pytest.raises((ValueError, OSError), match=message) as found:
+    with pytest.raises((ValueError, OSError), match=message) as error:
         run(recipe(**options), tmp_path / "run")
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(error.value)
 
 
 # --- fine-tuning

@@ -1,4 +1,4 @@
-"""The command line: `tnn`, or `python -m tnn`. A command imports what it needs when it runs: help must come at once."""
+"""The command line: `tnn`, or `python -m tnn`. Commands import what they need when they run, so that help is fast."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What commands share: their arguments, and that a user's mistake is one line."""
+"""What commands share: arguments, and one-line errors."""
 
 import pickle
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ def numbers(name: str, text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"{name} must be numbers with commas between them, as 512,1024; got {text!r}") from None
+        raise ValueError(f"{name} must be numbers with commas between them, like 512,1024; got {text!r}") from None
 
 
 def load_causal(folder: Path) -> Any:
-    """A TNNForCausalLM, ready to run."""
+    """A TNNForCausalLM in evaluation mode, on the best device."""
     from tnn.models import TNNForCausalLM
     from tnn.training.evaluation import load_model
 
@@ -32,7 +32,7 @@ def load_causal(folder: Path) -> Any:
 
 
 def quiet_transformers() -> None:
-    """No bars and warnings among the lines of a script."""
+    """No progress bars and warnings of transformers in the output."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -41,7 +41,7 @@ def quiet_transformers() -> None:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """A user's mistake is one line and exit code 1; anything else is ours, and keeps its traceback."""
+    """A mistake of the user is one line and exit code 1. Any other error is a bug and keeps its traceback."""
     from safetensors import SafetensorError
 
     try:

@@ -8,16 +8,16 @@ import typer
 from tnn.cli.common import Model, load_causal, one_line_errors, quiet_transformers
 
 convert_commands = typer.Typer(
-    no_args_is_help=True, help="Convert checkpoints of other programs, and models to state spaces."
+    no_args_is_help=True, help="Convert checkpoints of the reference code, and models to state spaces."
 )
 
 
 @convert_commands.command()
 def reference(
-    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A file that fairseq wrote.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make, for from_pretrained to load.")],
+    checkpoint: Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="A checkpoint file of fairseq.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new folder, for from_pretrained.")],
 ) -> None:
-    """Convert a checkpoint of the TNN authors' language models."""
+    """Convert a language model of the TNN authors."""
     with one_line_errors():
         from tnn.layers import count_parameters
         from tnn.models.reference import convert_reference
@@ -33,11 +33,11 @@ def reference(
 @convert_commands.command("state-space")
 def state_space(
     model: Model,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make, for from_pretrained to load.")],
-    tolerance: Annotated[float, typer.Option(help="Largest difference of the kernels, relative to them.")] = 1e-3,
-    max_states: Annotated[int, typer.Option(help="States a layer may have.")] = 64,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new folder, for from_pretrained.")],
+    tolerance: Annotated[float, typer.Option(help="Largest relative difference of the kernels.")] = 1e-3,
+    max_states: Annotated[int, typer.Option(help="Largest number of states per layer.")] = 64,
 ) -> None:
-    """Convert a causal model to one that decodes in constant time and memory."""
+    """Convert a causal model to one that decodes in constant time and memory per token."""
     with one_line_errors():
         from tnn.data.tokenizers import tokenizer_files
         from tnn.models.saving import check_free, save_atomically

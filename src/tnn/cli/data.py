@@ -1,4 +1,4 @@
-"""Commands that make data: `tnn data`."""
+"""Commands for data: `tnn data`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,14 +7,14 @@ import typer
 
 from tnn.cli.common import TEXT_HELP, one_line_errors
 
-Folder = Annotated[Path, typer.Option(metavar="DIR", help="The folder to make, or to go on with.")]
-Seed = Annotated[int, typer.Option(help="Of all draws: the same seed gives the same data.")]
-Workers = Annotated[int | None, typer.Option(help="Processes to use.", show_default="one a core")]
+Folder = Annotated[Path, typer.Option(metavar="DIR", help="The new folder, or one to continue.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same data.")]
+Workers = Annotated[int | None, typer.Option(help="Number of processes.", show_default="one per core")]
 
 data_commands = typer.Typer(
-    no_args_is_help=True, help="Tokenise texts, train tokenizers, make data of Long-Range Arena."
+    no_args_is_help=True, help="Tokenize texts, train tokenizers, generate data of Long-Range Arena."
 )
-generators = typer.Typer(no_args_is_help=True, help="Make data of Long-Range Arena, by its rules.")
+generators = typer.Typer(no_args_is_help=True, help="Generate data of Long-Range Arena.")
 data_commands.add_typer(generators, name="generate")
 
 
@@ -22,32 +22,32 @@ data_commands.add_typer(generators, name="generate")
 def prepare(
     text: Annotated[str, typer.Argument(metavar="TEXT", help=TEXT_HELP)],
     tokenizer: Annotated[
-        str, typer.Option(help="bytes, bpe:SIZE, a tokenizer.json, or a folder with GPT-2's files.")
+        str, typer.Option(help="bytes, bpe:SIZE, a tokenizer.json, or a folder with the files of GPT-2.")
     ] = "bytes",
     mask: Annotated[bool, typer.Option("--mask", help="For a masked language model.")] = False,
     cache: Annotated[
-        Path | None, typer.Option(help="The folder for the tokens.", show_default="$TNN_CACHE or ~/.cache/toeplitz-nn")
+        Path | None, typer.Option(help="Folder for the tokens.", show_default="$TNN_CACHE or ~/.cache/toeplitz-nn")
     ] = None,
 ) -> None:
-    """Tokenise a text ahead of training, and count it."""
+    """Tokenize a text before training, and print the number of tokens, words and bytes."""
     with one_line_errors():
         from tnn.data import open_corpus, tokenize
         from tnn.data.tokens import cache_folder, tokenizer_for
 
-        corpus, kept = open_corpus(text), cache_folder(cache)
-        made = tokenizer_for(tokenizer, corpus, mask=mask, cache=kept)
+        corpus, folder = open_corpus(text), cache_folder(cache)
+        loaded = tokenizer_for(tokenizer, corpus, mask=mask, cache=folder)
         for split in corpus.splits():
-            found = tokenize(corpus, split, made, kept)
-            counts = f"{len(found.ids):13,} tokens  {found.words:12,} words  {found.bytes:13,} bytes"
+            tokens = tokenize(corpus, split, loaded, folder)
+            counts = f"{len(tokens.ids):13,} tokens  {tokens.words:12,} words  {tokens.bytes:13,} bytes"
             typer.echo(f"{split:10}  {counts}")
 
 
 @data_commands.command("tokenizer")
 def make_bpe(
     text: Annotated[str, typer.Argument(metavar="TEXT", help=TEXT_HELP)],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make.")],
-    size: Annotated[int, typer.Option(help="Tokens of the vocabulary.")] = 8000,
-    mask: Annotated[bool, typer.Option("--mask", help="With a mask token on top, for masked language models.")] = False,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new folder.")],
+    size: Annotated[int, typer.Option(help="Size of the vocabulary.")] = 8000,
+    mask: Annotated[bool, typer.Option("--mask", help="Add a mask token, for masked language models.")] = False,
 ) -> None:
     """Train a byte-level BPE tokenizer on the training split of a text."""
     with one_line_errors():
@@ -55,44 +55,46 @@ def make_bpe(
         from tnn.models.saving import check_free, save_atomically
 
         check_free(out)
-        made = train_bpe(open_corpus(text).lines("train"), size, mask=mask)
-        save_atomically(made, out)
-        typer.echo(f"{len(made):,} tokens: {out}")
+        tokenizer = train_bpe(open_corpus(text).lines("train"), size, mask=mask)
+        save_atomically(tokenizer, out)
+        typer.echo(f"{len(tokenizer):,} tokens: {out}")
 
 
 @generators.command()
 def listops(
     out: Folder,
     seed: Seed = 0,
-    train: Annotated[int, typer.Option(help="Examples to train on.")] = 96_000,
-    val: Annotated[int, typer.Option(help="Examples to validate on.")] = 2_000,
-    test: Annotated[int, typer.Option(help="Examples to test on.")] = 2_000,
+    train: Annotated[int, typer.Option(help="Number of training examples.")] = 96_000,
+    val: Annotated[int, typer.Option(help="Number of validation examples.")] = 2_000,
+    test: Annotated[int, typer.Option(help="Number of test examples.")] = 2_000,
     workers: Workers = None,
 ) -> None:
     """Nested lists of operations on digits: basic_train.tsv, basic_val.tsv, basic_test.tsv."""
     with one_line_errors():
         from tnn.data.lra.listops import generate_listops
 
-        found = generate_listops(out, seed=seed, train=train, validation=val, test=test, workers=workers)
+        counts = generate_listops(out, seed=seed, train=train, validation=val, test=test, workers=workers)
         typer.echo(
-            f"{found.kept:,} of {found.drawn:,} trees kept ({found.kept / found.drawn:.1%}), "
-            f"{found.mean:,.0f} tokens in the mean, {found.median:,.0f} in the median: {out}"
+            f"{counts.kept:,} of {counts.drawn:,} trees kept ({counts.kept / counts.drawn:.1%}), "
+            f"mean length {counts.mean:,.0f} tokens, median {counts.median:,.0f}: {out}"
         )
 
 
 @generators.command()
 def pathfinder(
     out: Folder,
-    size: Annotated[int, typer.Option(help="Pixels of a side: 32, or 128 for Path-X.")] = 32,
+    size: Annotated[int, typer.Option(help="Pixels per side: 32, or 128 for Path-X.")] = 32,
     seed: Seed = 0,
-    count: Annotated[int, typer.Option(help="Pictures to draw.")] = 200_000,
-    contour_length: Annotated[int, typer.Option(help="Dashes of a contour: 14, or fewer, which are easier.")] = 14,
+    count: Annotated[int, typer.Option(help="Number of images.")] = 200_000,
+    contour_length: Annotated[
+        int, typer.Option(help="Dashes per contour: 14 as in the benchmark; fewer are easier.")
+    ] = 14,
     distractors: Annotated[
-        int | None, typer.Option(help="Short contours beside the two.", show_default="as many as the benchmark's")
+        int | None, typer.Option(help="Number of short contours beside the two.", show_default="as in the benchmark")
     ] = None,
     workers: Workers = None,
 ) -> None:
-    """Pictures of dashed contours: are the two discs the ends of one?"""
+    """Images of dashed contours: are the two discs the ends of one contour?"""
     with one_line_errors():
         from tnn.data.lra.pathfinder import generate_pathfinder
 
@@ -105,4 +107,4 @@ def pathfinder(
             distractors=distractors,
             workers=workers,
         )
-        typer.echo(f"{count:,} pictures: {out}")
+        typer.echo(f"{count:,} images: {out}")

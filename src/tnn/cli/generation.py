@@ -1,4 +1,4 @@
-"""The command that continues a text."""
+"""The command that generates text."""
 
 from time import perf_counter
 from typing import Annotated, Any, Literal
@@ -12,21 +12,23 @@ Decoder = Literal["exact", "state-space", "recompute"]
 
 def generate(
     model: Model,
-    prompt: Annotated[str, typer.Option(help="The text to go on from.")],
-    max_new_tokens: Annotated[int, typer.Option(help="Tokens to generate at most.")] = 200,
+    prompt: Annotated[str, typer.Option(help="The text to continue.")],
+    max_new_tokens: Annotated[int, typer.Option(help="Largest number of new tokens.")] = 200,
     decoder: Annotated[
         Decoder,
         typer.Option(
-            help="exact: with the model's cache; state-space: after a conversion, in constant time a token; "
-            "recompute: all tokens again for each new one."
+            help="exact: with the cache of the model; state-space: after a conversion, in constant time per token; "
+            "recompute: reads all tokens again for each new one."
         ),
     ] = "exact",
-    tolerance: Annotated[float, typer.Option(help="Of the conversion to a state space.")] = 1e-3,
-    temperature: Annotated[float, typer.Option(help="Of the distribution to draw from; 0: the likeliest token.")] = 0,
-    top_k: Annotated[int | None, typer.Option(help="Draw among so many of the likeliest tokens.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    tolerance: Annotated[
+        float, typer.Option(help="Of the conversion to a state space: largest relative difference of the kernels.")
+    ] = 1e-3,
+    temperature: Annotated[float, typer.Option(help="Of the distribution; 0: always the most likely token.")] = 0,
+    top_k: Annotated[int | None, typer.Option(help="Sample from this many of the most likely tokens.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the random numbers.")] = 0,
 ) -> None:
-    """Continue a text: what comes is printed as it comes, and the speed on stderr."""
+    """Continue a text. Tokens are printed as they are generated, the speed on stderr."""
     with one_line_errors():
         import torch
         from transformers import TextStreamer
@@ -61,20 +63,20 @@ def _sampling(temperature: float, top_k: int | None) -> dict[str, Any]:
     if temperature > 0:
         return {"do_sample": True, "temperature": temperature, "top_k": top_k or 0}
     if top_k is not None:
-        raise ValueError(f"top_k needs a temperature above 0, for nothing is drawn without; got {top_k}")
+        raise ValueError(f"top_k needs a temperature above 0: without, nothing is sampled; got {top_k}")
     return {"do_sample": False}
 
 
 def _with_decoder(network: Any, decoder: Decoder, tolerance: float) -> Any:
     if decoder == "exact" and not network.model.can_cache:
-        raise ValueError("this model's outputs change with the length, so nothing can be kept: use --decoder recompute")
+        raise ValueError("this model has no cache, because its outputs change with the length: use --decoder recompute")
     if decoder == "state-space" and network.config.coefficients != "poles":
         return network.to_state_space(tolerance)
     return network
 
 
 def _encode_prompt(tokenizer: Any, prompt: str) -> list[int]:
-    prompt.encode()  # a ValueError where the terminal gave what is not text
+    prompt.encode()  # a ValueError if the terminal gave invalid text
     ids: list[int] = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     if not ids:
         raise ValueError(f"prompt must have at least one token; got {prompt!r}")
@@ -86,11 +88,11 @@ def _state_space_report(network: Any) -> list[str]:
     if not layers:
         return []
     states = ", ".join(str(layer["states"]) for layer in layers)
-    return [f"{states} states a layer, residual at most {max(layer['residual'] for layer in layers):.1e}"]
+    return [f"{states} states per layer, residual at most {max(layer['residual'] for layer in layers):.1e}"]
 
 
 class _Clock:
-    """Hands on what generate() tells its streamer, first the prompt and then token after token, and notes when."""
+    """A streamer for generate() that passes everything on to another one and records the times."""
 
     def __init__(self, streamer: Any):
         self._streamer = streamer
@@ -104,7 +106,7 @@ class _Clock:
         self._streamer.end()
 
     def report(self) -> str:
-        """Of the tokens after the first, which is the work of reading the prompt."""
+        """The speed of the tokens after the first, which includes reading the prompt."""
         _, *times = self._times
         speed = f", {(len(times) - 1) / (times[-1] - times[0]):.1f} tokens/s" if len(times) > 1 else ""
         return f"{len(times)} token{'s' * (len(times) > 1)}{speed}"

@@ -1,19 +1,17 @@
-"""Commands that measure a model or draw it."""
+"""Commands that evaluate a model, measure its speed or draw it."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from tnn.cli.common import TEXT_HELP, Model, load_causal, numbers, one_line_errors, quiet_transformers
 
 Run = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a run, or of any model.")]
-Text = Annotated[
-    str | None, typer.Argument(metavar="[TEXT]", help=TEXT_HELP, show_default="what the model was trained on")
-]
+Text = Annotated[str | None, typer.Argument(metavar="[TEXT]", help=TEXT_HELP, show_default="that of the training")]
 Split = Annotated[
     Literal["train", "validation", "test"] | None,
-    typer.Option(help="The part of the text; a single file is taken whole.", show_default="test"),
+    typer.Option(help="The split of the text; a single file is one split.", show_default="test"),
 ]
 
 
@@ -21,13 +19,11 @@ def evaluate(
     model: Run,
     text: Text = None,
     split: Split = None,
-    length: Annotated[
-        int | None, typer.Option(help="Tokens of a block, which sees no other; by default that of the training.")
-    ] = None,
-    stream: Annotated[bool, typer.Option("--stream", help="The text as one, with all context carried along.")] = False,
-    chunk: Annotated[
-        int, typer.Option(help="With --stream: tokens in work at a time. No effect on the result.")
-    ] = 4096,
+    length: Annotated[int | None, typer.Option(help="Tokens per block.", show_default="that of the training")] = None,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="The text as one sequence, with the complete context.")
+    ] = False,
+    chunk: Annotated[int, typer.Option(help="With --stream: tokens computed at once. No effect on the result.")] = 4096,
 ) -> None:
     """Perplexity of a language model, or the scores of a classifier."""
     with one_line_errors():
@@ -42,30 +38,28 @@ def extrapolate(
     text: Text = None,
     split: Split = None,
     lengths: Annotated[
-        str, typer.Option(metavar="A,B,...", help="Lengths of blocks.", show_default="the paper's 19, to 14,336")
+        str, typer.Option(metavar="A,B,...", help="Tokens per block.", show_default="the paper's 19, to 14,336")
     ] = "",
-    max_tokens: Annotated[int | None, typer.Option(help="Read the beginning of the text only.")] = None,
-    batch_tokens: Annotated[
-        int, typer.Option(help="Tokens in work at a time, or one block if that is longer; fewer if memory is short.")
-    ] = 16_384,
+    max_tokens: Annotated[int | None, typer.Option(help="Read only the beginning of the text.")] = None,
+    batch_tokens: Annotated[int, typer.Option(help="Tokens computed at once, but at least one block.")] = 16_384,
     out: Annotated[
-        Path | None, typer.Option(help="The folder for the table, its JSON and the figure.", show_default="MODEL")
+        Path | None, typer.Option(help="Folder for the table, its JSON and the figure.", show_default="MODEL")
     ] = None,
 ) -> None:
-    """Perplexity at lengths that the model was not trained on."""
+    """Perplexity at lengths other than that of the training."""
     with one_line_errors():
         from tnn.training.evaluation import load_text
         from tnn.training.extrapolation import LENGTHS
         from tnn.training.extrapolation import extrapolate as measure
         from tnn.training.figures import new_figure
 
-        new_figure(height=1)  # without matplotlib it fails here, not after the work
+        new_figure(height=1)  # without matplotlib it fails here, not after the evaluation
         chosen = numbers("lengths", lengths) if lengths else LENGTHS
         network = load_causal(model)
-        found = load_text(model, network, text, split or "test")
-        eos = found.tokenizer.eos_token_id
+        loaded = load_text(model, network, text, split or "test")
+        eos = loaded.tokenizer.eos_token_id
         result = measure(
-            network, found.tokens, chosen, eos, found.length, batch_tokens=batch_tokens, max_tokens=max_tokens
+            network, loaded.tokens, chosen, eos, loaded.length, batch_tokens=batch_tokens, max_tokens=max_tokens
         )
         result.save(out or model, name=model.name)
         typer.echo(result.to_table())
@@ -74,7 +68,7 @@ def extrapolate(
 def show(
     model: Run,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The picture.", show_default="MODEL/kernels.png")
+        Path | None, typer.Option(metavar="FILE", help="The image file.", show_default="MODEL/kernels.png")
     ] = None,
     length: Annotated[int | None, typer.Option(help="Rows and columns of the matrices.")] = None,
 ) -> None:
@@ -83,7 +77,7 @@ def show(
         from transformers import AutoModel
 
         from tnn.training.figures import draw_model, save_figure
-        from tnn.training.tasks.task import checked_model_folder
+        from tnn.training.tasks.setup import checked_model_folder
 
         quiet_transformers()
         path = out or checked_model_folder(model) / "kernels.png"
@@ -100,19 +94,30 @@ def _existing_folder(folder: Path) -> Path:
 
 def bench(
     model: Model,
-    contexts: Annotated[str, typer.Option(metavar="A,B,...", help="Tokens before the measured ones.")] = "512,4096",
-    new_tokens: Annotated[int, typer.Option(help="Tokens to measure at each context.")] = 64,
-    tolerance: Annotated[float, typer.Option(help="Of the conversion to a state space.")] = 1e-3,
+    contexts: Annotated[
+        str, typer.Option(metavar="A,B,...", help="Numbers of tokens before the measured ones.")
+    ] = "512,4096",
+    new_tokens: Annotated[int, typer.Option(help="Number of tokens to measure.")] = 64,
+    tolerance: Annotated[
+        float, typer.Option(help="Of the conversion to a state space: largest relative difference of the kernels.")
+    ] = 1e-3,
 ) -> None:
     """Tokens per second of the decoders, on this machine."""
     with one_line_errors():
         from tnn.training.speed import decoding_speed, to_table
 
         chosen, network = numbers("contexts", contexts), load_causal(model)
-        config = network.config
-        decays = config.mixer == "tnn" and config.decay_mode != "none" and config.decay < 1
-        keeps = network.model.can_cache
-        converted = network.to_state_space(tolerance) if keeps and decays and config.coefficients != "poles" else None
+        converted = network.to_state_space(tolerance) if _has_state_space(network) else None
         typer.echo(to_table(decoding_speed(network, chosen, new_tokens, converted)))
-        if not keeps:
-            typer.echo("recompute only: this model has no cache, so nothing can be kept", err=True)
+        if not network.model.can_cache:
+            typer.echo("recompute only: this model has no cache", err=True)
+
+
+def _has_state_space(network: Any) -> bool:
+    """Whether a model can be converted, and is not converted yet."""
+    from tnn.layers import ToeplitzOperator
+
+    config = network.config
+    decays = config.decay_mode != "none" and config.decay < 1
+    convertible = decays and config.coefficients != "poles" and network.model.can_cache
+    return convertible and any(isinstance(layer.operator, ToeplitzOperator) for layer in network.model.layers)

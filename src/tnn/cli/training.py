@@ -1,4 +1,4 @@
-"""Commands that train: by a recipe, for the demo, or for a table of the paper. Ctrl-C stops them, and they go on."""
+"""Commands that train: by a recipe, for the demo, or for a table of the paper. After Ctrl-C they can be resumed."""
 
 import os
 import shlex
@@ -13,13 +13,13 @@ from tnn.cli.common import one_line_errors, quiet_transformers
 def train(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name (--list shows them) or a YAML file.")] = "",
     changes: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, as training.steps=100.")
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, for example training.steps=100.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of the run.", show_default="runs/RECIPE")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in that folder.")] = False,
-    list_names: Annotated[bool, typer.Option("--list", help="Print the recipes there are.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in that folder.")] = False,
+    list_names: Annotated[bool, typer.Option("--list", help="Print all recipes.")] = False,
 ) -> None:
-    """Train a model by a recipe. Ctrl-C saves and stops; torchrun and accelerate launch use several processes."""
+    """Train a model by a recipe. Ctrl-C saves a checkpoint and stops. For several processes see docs/distributed.md."""
     with one_line_errors():
         from tnn.training.recipe import list_recipes, load_recipe
 
@@ -39,24 +39,26 @@ def train(
         except Interrupted as stopped:
             again = shlex.join(["tnn", "train", recipe, *(changes or ()), "--out", str(out), "--resume"])
             launched = int(os.environ.get("WORLD_SIZE", 1)) > 1
-            if os.environ.get("RANK", "0") == "0":  # one voice for all processes
-                typer.echo(f"{stopped}; go on with: {'the same and --resume' if launched else again}", err=True)
+            if os.environ.get("RANK", "0") == "0":  # only the main process prints
+                typer.echo(
+                    f"{stopped}; continue with: {'the same command and --resume' if launched else again}", err=True
+                )
             raise typer.Exit(130) from None
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder for the model and the page.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the model and the page.")] = Path("runs/demo"),
 ) -> None:
-    """Train a small model on Python's own library, show what it can do, and write a page about it; in some minutes."""
+    """Train a small model on Python's standard library and write a page about it; takes some minutes."""
     with one_line_errors():
         from tnn.training.demo import demo as run
         from tnn.training.run_recipe import Interrupted
 
         quiet_transformers()
         try:
-            run(out, say=typer.echo)
+            run(out, log=typer.echo)
         except Interrupted as stopped:
-            typer.echo(f"{stopped}; go on with: {shlex.join(['tnn', 'demo', '--out', str(out)])}", err=True)
+            typer.echo(f"{stopped}; continue with: {shlex.join(['tnn', 'demo', '--out', str(out)])}", err=True)
             raise typer.Exit(130) from None
 
 

@@ -1,4 +1,4 @@
-"""The demonstration: a small model is trained, read far past its length, made to write, timed, and shown on a page."""
+"""The demo: a small model is trained, evaluated far beyond its training length, sampled, timed, and shown on a page."""
 
 import platform
 import shutil
@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import tnn
+from tnn._files import write_text
 from tnn.layers import count_parameters
 from tnn.ops import backends
 from tnn.training import runs
 from tnn.training.evaluation import load_model, load_text
 from tnn.training.extrapolation import draw_extrapolation, extrapolate
 from tnn.training.figures import draw_model, draw_training, new_figure
-from tnn.training.recipe import Recipe, load_recipe
-from tnn.training.report import Findings, duration, page, printable
+from tnn.training.recipe import load_recipe
+from tnn.training.report import DemoResults, format_time, page, printable
 from tnn.training.run_recipe import train
+from tnn.training.schema import Recipe
 from tnn.training.settings import describe
 from tnn.training.speed import decoding_speed, to_table
 
@@ -30,16 +32,16 @@ if TYPE_CHECKING:
 
 MODEL, PAGE = "model", "report.html"
 PROMPT, TEMPERATURE, SEED = "class Queue:\n    def ", 0.8, 0
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is done: by default what two cores do in less than five minutes."""
+    """How much is done. The default takes two cores less than five minutes."""
 
-    changes: tuple[str, ...] = (  # of the recipe mini-alm
+    changes: tuple[str, ...] = (  # to the recipe mini-alm
         "training.steps=1250",
-        "training.batch_size=4",  # in so short a time, many small steps teach more than few large ones
+        "training.batch_size=4",  # in such a short time, many small steps are better than a few large ones
         "training.warmup_steps=100",
         "training.log_every=25",
         "training.evaluate_every=625",
@@ -47,107 +49,112 @@ class Scale:
     )
     lengths: tuple[int, ...] = (512, 1024, 2048, 4096, 8192, 14_336)
     contexts: tuple[int, ...] = (512, 4096, 14_336)
-    new_tokens: int = 400  # of a sample
+    new_tokens: int = 400  # per sample
 
 
 FULL = Scale()
 
 
-def demo(out: Path, scale: Scale = FULL, say: Say = print) -> Path:
-    """Make `out`/report.html and tell on the way what is done. -> its path.
+def demo(out: Path, scale: Scale = FULL, log: Log = print) -> Path:
+    """Write `out`/report.html and return its path.
 
-    The model is kept beside the page: one that is finished is used again, and a training that was stopped goes on.
+    The model is kept beside the page. A finished model is used again, and a training that was stopped continues.
+
+    Args:
+        out: the folder for the model and the page.
+        scale: how much is done.
+        log: called with the progress.
 
     >>> from pathlib import Path
     >>> from tnn.training.demo import demo
     >>> demo(Path("runs/demo"))  # doctest: +SKIP
     PosixPath('runs/demo/report.html')
     """
-    begun = perf_counter()
+    start = perf_counter()
     new_figure(height=1)  # without matplotlib it fails here, not after the training
     recipe = load_recipe("mini-alm", ["name=demo", *scale.changes])
-    _train(recipe, out / MODEL, say)
-    found = _measure(recipe, out, scale, say)
-    runs.write_text(out / PAGE, page(found))
-    say("\n".join(f"{value:>12}  {name}" for name, value in found.headlines().items()))
-    say(f"{out / PAGE} shows it all, after {duration(perf_counter() - begun)}")
+    _train(recipe, out / MODEL, log)
+    results = _measure(recipe, out, scale, log)
+    write_text(out / PAGE, page(results))
+    log("\n".join(f"{value:>12}  {name}" for name, value in results.headlines().items()))
+    log(f"{out / PAGE} has all results, after {format_time(perf_counter() - start)}")
     return out / PAGE
 
 
-def _train(recipe: Recipe, folder: Path, say: Say) -> None:
-    """From the start, from the last checkpoint, or not at all."""
+def _train(recipe: Recipe, folder: Path, log: Log) -> None:
+    """From the start or from the last checkpoint, unless the model is finished."""
     known = runs.load_run_recipe(folder)
     if known is not None and known.name == recipe.name and known != recipe:
-        say(f"removing {folder}, which was trained with other settings")
+        log(f"removing {folder}, which was trained with other settings")
         shutil.rmtree(folder)
         known = None
     if known is not None and runs.is_finished(folder):
-        say(f"using the model in {folder} again; remove it to train anew")
+        log(f"using the model in {folder} again; remove it to train a new one")
         return
     done = runs.step_of(runs.last_checkpoint(folder))
     steps = recipe.training.steps or 0
-    say(f"training on Python's standard library, steps {done + 1:,} to {steps:,}")
-    begun = perf_counter()
-    train(recipe, folder, resume=known is not None, say=_nothing)
-    runs.Log(folder).add(steps, {"seconds_per_step": (perf_counter() - begun) / max(1, steps - done)})
+    log(f"training on Python's standard library, steps {done + 1:,} to {steps:,}")
+    start = perf_counter()
+    train(recipe, folder, resume=known is not None, log=_no_log)
+    runs.Log(folder).add(steps, {"seconds_per_step": (perf_counter() - start) / max(1, steps - done)})
 
 
-def _nothing(text: str) -> None:
+def _no_log(text: str) -> None:
     """The settings are on the page."""
 
 
-def _measure(recipe: Any, out: Path, scale: Scale, say: Say) -> Findings:
+def _measure(recipe: Any, out: Path, scale: Scale, log: Log) -> DemoResults:
     folder = out / MODEL
     model = load_model(folder)
     text = load_text(folder, model, None, "test")
 
-    say(f"reading the test text in blocks of {scale.lengths[0]:,} to {scale.lengths[-1]:,} tokens")
+    log(f"reading the test text in blocks of {scale.lengths[0]:,} to {scale.lengths[-1]:,} tokens")
     lengths = extrapolate(model, text.tokens, scale.lengths, text.tokenizer.eos_token_id, text.length)
-    say(lengths.to_table())
+    log(lengths.to_table())
 
-    say("writing, with the exact decoder and in constant time")
+    log("generating text, with the exact decoder and in constant time")
     state_space = model.to_state_space()
     decoders = {"exact": model, "state-space": state_space}
-    samples = {name: _write(network, text.tokenizer, scale.new_tokens) for name, network in decoders.items()}
-    say(PROMPT + printable(samples["exact"]))
+    samples = {name: _generate(network, text.tokenizer, scale.new_tokens) for name, network in decoders.items()}
+    log(PROMPT + printable(samples["exact"]))
 
-    say("timing the decoders, in tokens/s")
+    log("timing the decoders, in tokens/s")
     speeds = decoding_speed(model, list(scale.contexts), state_space=state_space)
-    say(to_table(speeds))
+    log(to_table(speeds))
 
-    log = list(runs.Log(folder).entries())
-    times = [entry["seconds_per_step"] for entry in log if "seconds_per_step" in entry]
+    entries = list(runs.Log(folder).entries())
+    times = [entry["seconds_per_step"] for entry in entries if "seconds_per_step" in entry]
     steps = recipe.training.steps
-    return Findings(
+    return DemoResults(
         facts=_facts(recipe, out),
         settings=describe(recipe, model, vocabulary=len(text.tokenizer)),
         parameters=sum(count_parameters(model)),
         steps=steps,
         tokens_per_step=recipe.training.batch_size * recipe.data.length,
-        seconds=times[-1] * steps if times else None,  # unknown if it was stopped between its end and the log's
+        seconds=times[-1] * steps if times else None,  # unknown if the demo was stopped just after the training
         extrapolation=lengths,
         temperature=TEMPERATURE,
         prompt=PROMPT,
         samples=samples,
         speeds=speeds,
         state_space=state_space.config.state_space,
-        training_figure=_png(draw_training(log)),
+        training_figure=_png(draw_training(entries)),
         extrapolation_figure=_png(draw_extrapolation({"TNN": lengths})),
         kernels_figure=_png(draw_model(model)),
     )
 
 
-def _write(model: Any, tokenizer: Any, new_tokens: int) -> str:
-    """What the model goes on with after the prompt."""
+def _generate(model: Any, tokenizer: Any, new_tokens: int) -> str:
+    """The text that the model generates after the prompt."""
     ids = torch.tensor([tokenizer(PROMPT, add_special_tokens=False)["input_ids"]], device=model.device)
     options = {"max_new_tokens": new_tokens, "do_sample": True, "temperature": TEMPERATURE, "top_k": 0}
     torch.manual_seed(SEED)
-    written = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
-    return tokenizer.decode(written[0, ids.shape[1] :], skip_special_tokens=True)
+    generated = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+    return tokenizer.decode(generated[0, ids.shape[1] :], skip_special_tokens=True)
 
 
 def _facts(recipe: Recipe, out: Path) -> list[str]:
-    """What a reader needs to make the page again."""
+    """What a reader needs to reproduce the page."""
     threads = torch.get_num_threads()
     return [
         f"{datetime.now():%d %B %Y}",

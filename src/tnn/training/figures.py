@@ -1,14 +1,14 @@
-"""Figures: what the Toeplitz matrices of a model look like, and how its training went. All in one style."""
+"""Figures of the Toeplitz matrices of a model and of the losses of a training, in one style."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from tnn._checks import check_positive
+from tnn._files import atomic_path
 from tnn.ops import toeplitz_matrix
 
 if TYPE_CHECKING:
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 COLORS = ("#2f5d9b", "#d1633b", "#4b8f6a", "#8a5aa3", "#b8902c", "#5f6b76")
 INK, FAINT = "#30363d", "#d5d9de"
-WIDTH, DOTS = 8.0, 150  # inches, and pixels in each
-KERNELS = 5  # drawn of each operator
-DARKEST = 1e-3  # of the largest entry of a matrix: what is below is black
-TINY = 1e-30  # in the place of zeros, to divide by and to take logarithms of
-FAR = 50  # lags: more are drawn on a logarithmic scale
-FEW = 6  # lines whose names fit among them
+WIDTH, DOTS = 8.0, 150  # inches, and pixels per inch
+KERNELS = 5  # drawn per operator
+DARKEST = 1e-3  # times the largest entry of a matrix: all below is black
+TINY = 1e-30  # replaces zeros in divisions and logarithms
+FAR = 50  # lags; if there are more, their axis is logarithmic
+FEW = 6  # lines; with more, the legend is beside the axes
 
 
 def new_figure(height: float) -> "Figure":
-    """An empty figure of the common width; it belongs to no window and to no global state.
+    """An empty figure of the common width, without a window and without global state.
 
     >>> from tnn.training.figures import new_figure
     >>> new_figure(height=3).get_size_inches()
@@ -40,7 +40,7 @@ def new_figure(height: float) -> "Figure":
 
 
 def tidy(axes: "Axes", title: str = "", x: str = "", y: str = "", grid: bool = True) -> None:
-    """The style of all figures, in one place; what is drawn into the axes comes before."""
+    """Apply the style of all figures. Call it after everything has been drawn."""
     axes.set_title(title, loc="left", fontsize=9, color=INK)
     axes.set_xlabel(x, fontsize=8, color=INK)
     axes.set_ylabel(y, fontsize=8, color=INK)
@@ -56,32 +56,30 @@ def tidy(axes: "Axes", title: str = "", x: str = "", y: str = "", grid: bool = T
 
 
 def save_figure(figure: "Figure", path: Path) -> None:
-    """As a PNG, or what else the name ends in; whole or not at all."""
+    """Write a figure in the format that the name ends in, by default PNG. The file is complete or absent."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
-        scratch = Path(folder) / path.name
-        figure.savefig(scratch, format=path.suffix[1:] or "png")
-        scratch.replace(path)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format=path.suffix[1:] or "png")
 
 
 class Kernel(NamedTuple):
-    """What is drawn of a Toeplitz operator: the sizes |t| of its coefficients over all channels, and some channels."""
+    """What is drawn of a Toeplitz operator: statistics of |t| over all channels, and the kernels of some channels."""
 
     name: str
     lags: np.ndarray  # (w,)
     mean_size: np.ndarray  # (w,)
-    low: np.ndarray  # (w,), a tenth of the channels is smaller
-    high: np.ndarray  # (w,), a tenth is larger
-    examples: np.ndarray  # (w, some), each with a largest size of 1
+    low: np.ndarray  # (w,), the 10% quantile over channels
+    high: np.ndarray  # (w,), the 90% quantile
+    examples: np.ndarray  # (w, number of examples), each divided by its largest size
     channels: int
 
     def share_within(self, distance: int) -> float:
-        """Of the sum of all sizes, that of the lags up to a distance."""
+        """The share of lags up to a distance in the sum of all sizes."""
         by_distance = self._by_distance()
         return float(by_distance[min(distance, len(by_distance) - 1)] / max(by_distance[-1], TINY))
 
     def distance_of(self, share: float) -> int:
-        """The smallest distance within which the sizes have that share of their sum."""
+        """The smallest distance within which the sizes reach this share of their sum."""
         by_distance = self._by_distance()
         return int(np.searchsorted(by_distance, share * by_distance[-1]))
 
@@ -90,15 +88,15 @@ class Kernel(NamedTuple):
 
 
 def draw_model(model: Any, length: int | None = None) -> "Figure":
-    """A row for each Toeplitz operator of a model: its matrix, some kernels, and the size of coefficients at each lag.
+    """One row per Toeplitz operator of a model: its matrix, some kernels, and the size of coefficients at each lag.
 
-    `length` positions are drawn: 256 of a text, or a side of an image, if it is not given. docs/evaluation.md says how
-    to read it.
+    `length` is the number of positions. By default it is 256 for a text model, and one side of the image for an image
+    model. docs/evaluation.md explains the figure.
 
     >>> from tnn import TNNConfig, TNNForCausalLM
     >>> from tnn.training.figures import draw_model
     >>> model = TNNForCausalLM(TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2))
-    >>> len(draw_model(model, length=64).axes)  # two rows of three, and a scale of colours in each
+    >>> len(draw_model(model, length=64).axes)  # two rows of three, and one colorbar each
     8
     """
     length = _default_length(model.config) if length is None else length
@@ -106,7 +104,7 @@ def draw_model(model: Any, length: int | None = None) -> "Figure":
 
 
 def draw_kernels(kernels: Sequence[Kernel], length: int) -> "Figure":
-    """The figure of `draw_model`, of kernels that have been found."""
+    """The figure of `draw_model`, from its kernels."""
     figure = new_figure(height=0.3 + 1.9 * len(kernels))
     rows = figure.subplots(len(kernels), 3, squeeze=False, width_ratios=(1, 1.2, 1.2))
     for kernel, (left, middle, right) in zip(kernels, rows, strict=True):
@@ -119,7 +117,7 @@ def draw_kernels(kernels: Sequence[Kernel], length: int) -> "Figure":
 
 
 def draw_training(log: Iterable[Mapping[str, float]]) -> "Figure":
-    """Loss and evaluation loss of a run against its steps, from the entries of its log.
+    """Training loss and evaluation loss of a run against its steps, from the entries of its log.
 
     >>> from tnn.training.figures import draw_training
     >>> draw_training([{"step": 1, "loss": 5.6}, {"step": 2, "loss": 5.1}]).axes[0].get_xlabel()
@@ -137,7 +135,7 @@ def draw_training(log: Iterable[Mapping[str, float]]) -> "Figure":
         axes.plot(steps, _smooth(losses), color=COLORS[0], linewidth=1.6, label="training, smoothed")
     if len(eval_losses):
         axes.plot(eval_steps, eval_losses, "o-", color=COLORS[1], markersize=3.5, linewidth=1.2, label="evaluation")
-    axes.set_ylim(*_without_the_start(losses, eval_losses))
+    axes.set_ylim(*_limits_without_start(losses, eval_losses))
     axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
     tidy(axes, x="step", y="loss, nats per token")
     return figure
@@ -149,7 +147,7 @@ def _default_length(config: Any) -> int:
 
 
 def find_kernels(model: Any, length: int) -> list[Kernel]:
-    """That of each Toeplitz operator of a model, for a number of positions; a grid has two, one along each axis.
+    """The kernels of all Toeplitz operators of a model, for a number of positions. A 2-D operator has one per axis.
 
     >>> from tnn import TNNConfig, TNNForCausalLM
     >>> from tnn.training.figures import find_kernels
@@ -160,35 +158,35 @@ def find_kernels(model: Any, length: int) -> list[Kernel]:
     from tnn.layers import ToeplitzOperator2d
 
     check_positive("length", length)
-    found = []
+    kernels = []
     for number, layer in enumerate(model.base_model.layers, start=1):
         if isinstance(layer.operator, ToeplitzOperator2d):
-            found += [_kernel(f"layer {number}, along columns", layer.operator.height, length)]
-            found += [_kernel(f"layer {number}, along rows", layer.operator.width, length)]
+            kernels += [_kernel(f"layer {number}, along columns", layer.operator.height, length)]
+            kernels += [_kernel(f"layer {number}, along rows", layer.operator.width, length)]
         elif layer.operator is not None:
-            found += [_kernel(f"layer {number}", layer.operator, length)]
-    if not found:
+            kernels += [_kernel(f"layer {number}", layer.operator, length)]
+    if not kernels:
         raise ValueError(f"this {type(model).__name__} has no Toeplitz operator in its layers: nothing to draw")
-    return found
+    return kernels
 
 
 def _kernel(name: str, operator: Any, length: int) -> Kernel:
     coefficients = operator.kernel(length).detach().double().cpu().numpy()
     if not np.isfinite(coefficients).all():
-        raise ValueError(f"{name} has coefficients that are not finite: nothing to draw")
+        raise ValueError(f"{name} has coefficients that are NaN or infinite: nothing to draw")
     first = 0 if operator.causal else -(len(coefficients) // 2)
     lags, size = np.arange(first, first + len(coefficients)), np.abs(coefficients)
     low, high = np.quantile(size, [0.1, 0.9], axis=1)
-    chosen = coefficients[:, _far_and_near(lags, size)]
+    chosen = coefficients[:, _example_channels(lags, size)]
     examples = chosen / np.maximum(np.abs(chosen).max(0), TINY)
     return Kernel(name, lags, size.mean(1), low, high, examples, channels=size.shape[1])
 
 
-def _far_and_near(lags: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Channels that look near, far, and in between: spread over their mean distances."""
+def _example_channels(lags: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Channels from the smallest to the largest mean distance."""
     distances = (np.abs(lags)[:, None] * size).sum(0) / np.maximum(size.sum(0), TINY)
-    places = np.linspace(0, len(distances) - 1, min(KERNELS, len(distances))).round().astype(int)
-    return np.argsort(distances)[places]
+    ranks = np.linspace(0, len(distances) - 1, min(KERNELS, len(distances))).round().astype(int)
+    return np.argsort(distances)[ranks]
 
 
 def _draw_matrix(axes: "Axes", kernel: Kernel, length: int) -> None:
@@ -215,7 +213,7 @@ def _draw_examples(axes: "Axes", kernel: Kernel) -> None:
 
 
 def _draw_sizes(axes: "Axes", kernel: Kernel) -> None:
-    """The mean of |t| over channels, and between which values eight of ten channels lie."""
+    """The mean of |t| over channels, and the range of 80% of the channels."""
     axes.fill_between(kernel.lags, kernel.low, kernel.high, color=COLORS[0], alpha=0.2, linewidth=0)
     axes.plot(kernel.lags, kernel.mean_size, color=COLORS[0], linewidth=1.6)
     if _scale_lags(axes, kernel.lags):
@@ -226,7 +224,7 @@ def _draw_sizes(axes: "Axes", kernel: Kernel) -> None:
 
 
 def _scale_lags(axes: "Axes", lags: np.ndarray) -> bool:
-    """A logarithmic scale, if they reach far, on which 0 has a place; whether they do."""
+    """Use a logarithmic scale that includes 0, if there are many lags. Returns whether there are."""
     far = bool(lags[-1] > FAR)
     if far:
         axes.set_xscale("symlog", linthresh=1, linscale=0.5)
@@ -236,18 +234,18 @@ def _scale_lags(axes: "Axes", lags: np.ndarray) -> bool:
 
 def _series(entries: list[Mapping[str, float]], key: str) -> tuple[np.ndarray, np.ndarray]:
     """(steps, values) of the entries that have the key."""
-    found = [(entry["step"], entry[key]) for entry in entries if key in entry]
-    return np.array([step for step, _ in found]), np.array([value for _, value in found])
+    pairs = [(entry["step"], entry[key]) for entry in entries if key in entry]
+    return np.array([step for step, _ in pairs]), np.array([value for _, value in pairs])
 
 
 def _smooth(values: np.ndarray) -> np.ndarray:
-    """The mean over a twentieth of the run around each step, over less at the ends."""
+    """The mean over 5% of the run around each step, over less at the ends."""
     window = np.ones(2 * (len(values) // 40) + 1)
     return np.convolve(values, window, "same") / np.convolve(np.ones(len(values)), window, "same")
 
 
-def _without_the_start(*series: np.ndarray) -> tuple[float, float]:
-    """Limits that leave out the highest values, in the first steps, so that the rest can be told apart."""
+def _limits_without_start(*series: np.ndarray) -> tuple[float, float]:
+    """Limits without the high values of the first steps, so that differences later on are visible."""
     values = np.concatenate(series)
     values = values[np.isfinite(values)]
     low, high = np.quantile(values, [0, 0.97]) if len(values) else (0, 1)

@@ -1,4 +1,4 @@
-"""What our pages have in common: one HTML file that needs nothing else, light or dark, on a phone or at a desk."""
+"""The parts that our pages share: one HTML file without external resources, for light and dark mode and any screen."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ nav ul { display: flex; flex-wrap: wrap; gap: 0.25rem 1.25rem; margin: 0 0 2rem;
 .good { background: var(--good); }
 .fair { background: var(--fair); }
 .bad { background: var(--bad); }
-@media (min-width: 48rem) { /* a wide table goes on into the right margin */
+@media (min-width: 48rem) { /* a wide table extends into the right margin */
   .named, .texts { width: max-content; min-width: 100%; max-width: calc(50vw + 21.5rem); }
 }
 @media (max-width: 36rem) {
@@ -71,11 +71,11 @@ nav ul { display: flex; flex-wrap: wrap; gap: 0.25rem 1.25rem; margin: 0 0 2rem;
 }
 """
 
-Kind = Literal["numbers", "named", "texts"]  # of a table: all numbers; after a name; sentences
+Kind = Literal["numbers", "named", "texts"]  # of a table: only numbers; numbers after a name; sentences
 
 
 def document(title: str, body: str) -> str:
-    """The whole page, its title included; `body` is HTML.
+    """The complete page with its title; `body` is HTML.
 
     >>> from tnn.training.html import document
     >>> document("Results", "<p>None yet.</p>")
@@ -89,11 +89,11 @@ def document(title: str, body: str) -> str:
     return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{main}\n</body>\n</html>\n'
 
 
-def picture(png: bytes, caption: str, wide: bool = False) -> str:
-    """Inside the page; a wide one is scrolled on a narrow screen, for it would be too small to read.
+def figure(png: bytes, caption: str, wide: bool = False) -> str:
+    """An image inside the page. A wide one scrolls on a narrow screen, where it would be too small to read.
 
-    >>> from tnn.training.html import picture
-    >>> picture(b"", "Nothing")
+    >>> from tnn.training.html import figure
+    >>> figure(b"", "Nothing")
     '<figure>\\n<figcaption>Nothing.</figcaption>\\n<div><img alt="Nothing" src="data:image/png;base64,"></div>...'
     """
     image = f'<img alt="{escape(caption)}" src="data:image/png;base64,{b64encode(png).decode()}">'
@@ -102,7 +102,7 @@ def picture(png: bytes, caption: str, wide: bool = False) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: Kind = "numbers", marked: str = "") -> str:
-    """Scrolled in its own box where it is wider than the screen. The row of the name `marked` stands out.
+    """A table that scrolls if it is wider than the screen. The row whose name is `marked` is bold.
 
     >>> from tnn.training.html import table
     >>> table(["n"], [["1 < 2"]])
@@ -116,7 +116,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], kind: Kind = "numb
 
 
 def headlines(numbers: dict[str, str]) -> str:
-    """The few numbers to remember, by what they are.
+    """The most important numbers of a page, by their description.
 
     >>> from tnn.training.html import headlines
     >>> headlines({"claims hold": "12"})

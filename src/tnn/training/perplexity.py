@@ -1,7 +1,7 @@
-"""Perplexity of language models, by the protocol of the paper, in one stream, or at masked tokens.
+"""Perplexity of language models: in blocks (the protocol of the paper), in one stream, or at masked tokens.
 
-Every token of a text is predicted exactly once, so that the same sum of losses gives perplexity per token, per word and
-per byte.
+In blocks and in a stream every token of a text is predicted exactly once. So the same sum of losses gives the
+perplexity per token, per word and per byte.
 """
 
 import math
@@ -25,20 +25,20 @@ from tnn.models.loss import CHUNK_ELEMENTS
 if TYPE_CHECKING:
     from tnn.data.tokens import Tokens
 
-PIECE = 2**16  # tokens read at a time in a stream
+PIECE = 2**16  # tokens of a stream that are read from disk at once
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """`loss` nats a token, the mean over `tokens` predictions, in blocks of `length` (None: all in one).
+    """The mean loss, in nats per token, over `tokens` predictions in blocks of `length` (None: one stream).
 
-    `words` and `bytes` are those of the text that was predicted. They are None where that is not known, as when only a
-    part of a text was read, and so are the numbers that need them.
+    `words` and `bytes` are those of the predicted text. They are None if they are not known, for instance when only a
+    part of a text was read. So are the properties that need them.
 
     >>> from math import log
     >>> from tnn.training.perplexity import Perplexity
-    >>> found = Perplexity(length=512, loss=log(20), tokens=100, words=50, bytes=400)
-    >>> round(found.per_token, 6), round(found.per_word, 6), round(found.bits_per_byte, 6)
+    >>> perplexity = Perplexity(length=512, loss=log(20), tokens=100, words=50, bytes=400)
+    >>> round(perplexity.per_token, 6), round(perplexity.per_word, 6), round(perplexity.bits_per_byte, 6)
     (20.0, 400.0, 1.080482)
     """
 
@@ -65,7 +65,7 @@ class Perplexity:
         return self.loss * self.tokens / self.bytes / math.log(2) if self.bytes else None
 
     def to_text(self) -> str:
-        """What is known, one a line.
+        """All that is known, one number per line.
 
         >>> from tnn.training.perplexity import Perplexity
         >>> print(Perplexity(length=512, loss=0.5, tokens=4000, bytes=4000).to_text())
@@ -76,26 +76,26 @@ class Perplexity:
         bits per byte  0.7213
         """
         lines = [("tokens", f"{self.tokens:,} predicted"), ("loss", f"{self.loss:.4f} nats per token")]
-        lines.append(("perplexity", f"{show(self.per_token)} per token"))
+        lines.append(("perplexity", f"{format_ppl(self.per_token)} per token"))
         if self.per_word is not None:
-            lines.append(("", f"{show(self.per_word)} per word"))
+            lines.append(("", f"{format_ppl(self.per_word)} per word"))
         if self.per_byte is not None:
-            lines += [("", f"{show(self.per_byte)} per byte"), ("bits per byte", f"{self.bits_per_byte:.4f}")]
+            lines += [("", f"{format_ppl(self.per_byte)} per byte"), ("bits per byte", f"{self.bits_per_byte:.4f}")]
         return "\n".join(f"{name:13}  {value}" for name, value in lines)
 
 
-def show(perplexity: float, digits: int = 4) -> str:
-    """Large ones by their order of magnitude.
+def format_ppl(perplexity: float, digits: int = 4) -> str:
+    """With a fixed number of digits, or with an exponent from a million on.
 
-    >>> from tnn.training.perplexity import show
-    >>> show(24.67), show(1.34e9, 2)
+    >>> from tnn.training.perplexity import format_ppl
+    >>> format_ppl(24.67), format_ppl(1.34e9, 2)
     ('24.6700', '1.34e+09')
     """
     return f"{perplexity:.{digits}{'f' if perplexity < 1e6 else 'e'}}"
 
 
 def from_loss(loss: float) -> float:
-    """exp(loss); beyond what a float can hold, it is infinite.
+    """exp(loss), or infinity if that is too large for a float.
 
     >>> from tnn.training.perplexity import from_loss
     >>> from_loss(0.0), from_loss(1000.0)
@@ -113,12 +113,18 @@ def block_perplexity(
     batch_tokens: int = 16_384,
     max_tokens: int | None = None,
 ) -> Perplexity:
-    """The paper's protocol: consecutive blocks of `length` tokens, which know nothing of each other.
+    """The paper's protocol: consecutive blocks of `length` tokens, each evaluated by itself.
 
-    The first token of a block is predicted from the last of the block before, that of the text from `eos`. `model` is
-    any causal language model of transformers, in evaluation mode. `batch_tokens` are in work at a time, or one block if
-    that is longer, or fewer if the device's memory is short; the result does not depend on it. `max_tokens` reads no
-    more than the beginning of the text.
+    The first token of a block is predicted from the last token of the block before, that of the text from `eos`.
+
+    Args:
+        model: any causal language model of transformers, in evaluation mode.
+        tokens: the text.
+        length: tokens per block.
+        eos: the token that stands before the text.
+        batch_tokens: how many tokens are computed at once, but at least one block; fewer if the memory of the device is
+            too small. The result does not depend on it.
+        max_tokens: read only the beginning of the text.
 
     >>> from tnn.training.perplexity import block_perplexity
     >>> print(block_perplexity(model, tokens, length=512, eos=2).to_text())  # doctest: +SKIP
@@ -135,7 +141,7 @@ def block_perplexity(
 
 
 def _loss_within_memory(model: Any, ids: Tensor) -> float:
-    """Of all blocks at once, or of half of them at a time where that is too much for the device."""
+    """The summed loss of all blocks; half of them at a time if they do not fit into the memory of the device."""
     try:
         return _summed_loss(model, {"input_ids": ids[:, :-1]}, ids[:, 1:])
     except torch.OutOfMemoryError:
@@ -147,10 +153,14 @@ def _loss_within_memory(model: Any, ids: Tensor) -> float:
 def stream_perplexity(
     model: Any, tokens: "Tokens", eos: int, *, chunk: int = 4096, max_tokens: int | None = None
 ) -> Perplexity:
-    """One text: each token is predicted from all before it, the first one from `eos`.
+    """The text as one sequence: each token is predicted from all before it, the first one from `eos`.
 
-    The context is carried along in a TNNForCausalLM's cache; `chunk` tokens are in work at a time, without an effect on
-    the result.
+    Args:
+        model: a TNNForCausalLM in evaluation mode. Its cache carries the context.
+        tokens: the text.
+        eos: the token that stands before the text.
+        chunk: how many tokens are computed at once. The result does not depend on it.
+        max_tokens: read only the beginning of the text.
 
     >>> from tnn.training.perplexity import stream_perplexity
     >>> print(stream_perplexity(model, tokens, eos=2).to_text())  # doctest: +SKIP
@@ -173,9 +183,17 @@ def stream_perplexity(
 def masked_perplexity(
     model: Any, tokens: "Tokens", length: int, tokenizer: Any, seed: int = 0, *, batch_tokens: int = 16_384
 ) -> Perplexity:
-    """Of a masked language model: over the tokens that `MaskedBlocks` hides, the same for the same seed.
+    """The perplexity of a masked language model at the tokens that `MaskedBlocks` selects; `seed` decides which.
 
-    It says how well a model fills gaps, and cannot be compared with that of a causal model.
+    It cannot be compared with the perplexity of a causal model.
+
+    Args:
+        model: a masked language model of transformers, in evaluation mode.
+        tokens: the text.
+        length: tokens per block.
+        tokenizer: with a mask token.
+        seed: of the masks.
+        batch_tokens: how many tokens are computed at once. The result does not depend on it.
 
     >>> from tnn.training.perplexity import masked_perplexity
     >>> print(masked_perplexity(model, tokens, 512, tokenizer).to_text())  # doctest: +SKIP
@@ -195,17 +213,17 @@ def masked_perplexity(
 
 
 def _causal_batches(blocks: CausalBlocks, length: int, count: int, batch_tokens: int) -> Iterator[Tensor]:
-    """Whole blocks together, then what is left of `count` tokens by itself: nothing is padded."""
-    whole, rest = divmod(count, length)
+    """Batches of full blocks, then the rest of `count` tokens by itself: nothing is padded."""
+    full, rest = divmod(count, length)
     size = max(1, batch_tokens // length)
-    for first in range(0, whole, size):
-        yield torch.stack([blocks[i]["input_ids"] for i in range(first, min(first + size, whole))])
+    for first in range(0, full, size):
+        yield torch.stack([blocks[i]["input_ids"] for i in range(first, min(first + size, full))])
     if rest:
-        yield blocks[whole]["input_ids"][None, : rest + 1]
+        yield blocks[full]["input_ids"][None, : rest + 1]
 
 
 def _summed_loss(model: Any, inputs: dict[str, Tensor], targets: Tensor) -> float:
-    """Over the targets that are not ignored; in float64, from the logits of a few rows at a time where we can."""
+    """Over the targets that are not ignored, in float64. If possible, logits are computed for a few rows at a time."""
     targets = targets.to(model.device)
     inputs = {name: value.to(model.device) for name, value in inputs.items()}
     wanted = targets != IGNORED
@@ -219,7 +237,7 @@ def _summed_loss(model: Any, inputs: dict[str, Tensor], targets: Tensor) -> floa
 
 
 def _features_and_head(model: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """(batch, n, d), and what makes logits of some of them: with a large vocabulary they outweigh all else."""
+    """Features (batch, n, d), and a function from rows of them to logits: all logits may not fit into memory."""
     if isinstance(model, TNNForCausalLM):
         return model.model(**inputs, use_cache=False).last_hidden_state, model.token_logits
     if isinstance(model, TNNForMaskedLM):
@@ -232,7 +250,7 @@ def _tokens_read(tokens: "Tokens", max_tokens: int | None) -> int:
 
 
 def _words_and_bytes(tokens: "Tokens", count: int) -> tuple[int | None, int | None]:
-    """Of the first `count` tokens: known of all, and of a part if tokens are bytes."""
+    """Of the first `count` tokens. Those of a part are known only if tokens are bytes."""
     if count == len(tokens.ids):
         return tokens.words, tokens.bytes
     return None, count if tokens.bytes == len(tokens.ids) else None
@@ -246,13 +264,13 @@ def _check(model: Any, tokens: "Tokens", **sizes: int | None) -> None:
         raise ValueError("model must be in evaluation mode, without dropout: call model.eval()")
     if tokens.vocab_size > (known := model.config.vocab_size):
         raise ValueError(
-            f"the text has a vocabulary of {tokens.vocab_size:,} tokens and the model knows {known:,}: "
-            "it must be tokenised with the model's tokenizer"
+            f"the text has a vocabulary of {tokens.vocab_size:,} tokens and the model one of {known:,}: "
+            "it must be tokenized with the model's tokenizer"
         )
     if len(tokens.ids) == 0:
         raise ValueError("the text has no tokens: there is nothing to predict")
 
 
 def _bar(total: int, unit: str = "token") -> "tqdm[Any]":
-    """On stderr, if that is a terminal."""
+    """A progress bar on stderr, if that is a terminal."""
     return tqdm(total=total, unit=unit, unit_scale=True, leave=False, disable=None)

@@ -1,4 +1,4 @@
-"""Several processes that train one model: how they meet, and what they decide together."""
+"""Several processes that train one model: how they connect, and what they decide together."""
 
 import atexit
 import os
@@ -11,27 +11,27 @@ import torch
 from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin, PartialState
 from accelerate.utils import broadcast_object_list, gather
 
-from tnn.training.recipe import Training
+from tnn.training.schema import Training
 
 
-def meet(training: Training) -> None:
-    """Find the processes that torchrun or accelerate launch have started beside this one, before anything else.
+def init_distributed(training: Training) -> None:
+    """Connect the processes that torchrun or accelerate launch have started. Call it before anything else.
 
-    On the CPU they speak by gloo. A process that was started alone stays alone.
+    On the CPU they use gloo. With one process there is nothing to connect.
     """
     timeout = timedelta(seconds=training.arguments.get("ddp_timeout", 1800))
     PartialState(cpu=on_cpu(training), timeout=timeout)
 
 
 @atexit.register
-def _part() -> None:
-    """Close the connections first: a thread of theirs that outlives the interpreter aborts the process."""
+def shutdown() -> None:
+    """Close the connections at exit: one of their threads that outlives the interpreter would abort the process."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 
 
 def on_cpu(training: Training) -> bool:
-    """Whether the work is done there: on demand, or for want of a device that as many processes can use."""
+    """Whether to train on the CPU: if asked to, or if there is no device that this many processes can use."""
     if training.arguments.get("use_cpu", os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true"):
         return True
     several = int(os.environ.get("WORLD_SIZE", 1)) > 1
@@ -40,7 +40,7 @@ def on_cpu(training: Training) -> bool:
 
 @contextmanager
 def main_process_first() -> Iterator[None]:
-    """The others follow when it is done. What goes wrong there is raised in all, so that none waits in vain."""
+    """The other processes wait for the main one. An error there is raised in all, so that none waits forever."""
     failure: list[Exception | None] = [None]
     if not PartialState().is_main_process:
         broadcast_object_list(failure)
@@ -58,14 +58,14 @@ def main_process_first() -> Iterator[None]:
 
 
 def in_any_process(flag: bool) -> bool:
-    """Whether the flag is set in one of them. All must ask, at the same point."""
+    """Whether the flag is set in any process. All processes must call this at the same point."""
     return bool(gather(torch.tensor([flag], device=PartialState().device)).any())
 
 
 def shards_weights(accelerator: Accelerator, options: dict[str, Any] | None) -> bool:
-    """Whether each process keeps a part of the weights only: FSDP, with the recipe's options or the launcher's.
+    """Whether each process keeps only a part of the weights: FSDP, with the options of the recipe or of the launcher.
 
-    accelerate has it for devices alone, though gloo knows all that it needs.
+    accelerate refuses FSDP on the CPU, but gloo supports all that it needs.
     """
     if os.environ.get("ACCELERATE_USE_FSDP", "").lower() != "true" or PartialState().num_processes == 1:
         return False
@@ -76,6 +76,6 @@ def shards_weights(accelerator: Accelerator, options: dict[str, Any] | None) -> 
     plugin = accelerator.state.fsdp_plugin
     if plugin.fsdp_version != 2:
         raise ValueError(f"FSDP must be of version 2, as with --fsdp_version 2; got {plugin.fsdp_version}")
-    plugin.set_state_dict_type("FULL_STATE_DICT")  # checkpoints for any number of processes, and a model in one file
+    plugin.set_state_dict_type("FULL_STATE_DICT")  # for resuming with any number of processes, and a model in one file
     plugin.mixed_precision_policy = None  # see RecipeTrainer.autocast_smart_context_manager
     return True

@@ -1,7 +1,6 @@
 """The folder of a run: its recipe, its log, its checkpoints, and at the end the model."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,39 +11,40 @@ import yaml
 from safetensors import SafetensorError
 from transformers import AutoConfig
 
-from tnn.data.augmentation import Augmentation
+from tnn._files import write_text
 from tnn.models import load_preset
-from tnn.training.recipe import ImageRecipe, Recipe, dump_recipe, parse_recipe, read_yaml
-from tnn.training.tasks.task import checked_model_folder
+from tnn.training.recipe import dump_recipe, parse_recipe, read_yaml
+from tnn.training.schema import Recipe
+from tnn.training.tasks.registry import find_task
+from tnn.training.tasks.setup import checked_model_folder
 
 RECIPE, LOG, CHECKPOINTS = "recipe.yaml", "log.jsonl", "checkpoints"
 MODEL, MEASURED, SCRATCH = "config.json", "measured.json", ".model"
-HARMLESS = {  # keys that may change when a run goes on: its weights do not depend on them
-    *("about", "data.cache", "data.check_counts", "training.log_every"),
+RESUMABLE_KEYS = {  # keys with no effect on the weights: they may change when a run is resumed. A task may have more
+    *("about", "training.log_every"),
     *("training.keep_checkpoints", "training.report_to", "training.save_every"),
 }
-MICRO_BATCH = "training.micro_batch_size"  # may change too, where examples are alone in their batch
+MICRO_BATCH = "training.micro_batch_size"  # may change too, unless examples of a batch have an effect on each other
 
 
 def check(folder: Path, recipe: Recipe, resume: bool) -> None:
-    """Whether a run can begin in a folder, or go on there."""
+    """Raises an error if a run cannot start in this folder, or cannot be resumed there."""
     if not resume:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise FileExistsError(f"{folder} exists already: go on with it by --resume, or give another --out")
+            raise FileExistsError(f"{folder} exists already: continue it with --resume, or give another --out")
     elif not (folder / RECIPE).is_file():
-        raise FileNotFoundError(f"there is no run to go on with in {folder}: it has no {RECIPE}")
+        raise FileNotFoundError(f"there is no run to resume in {folder}: it has no {RECIPE}")
     else:
+        resumable = RESUMABLE_KEYS | find_task(recipe.task).resumable_keys
         for key, old, new in _differences(_read_yaml(folder / RECIPE), read_yaml(dump_recipe(recipe))):
-            if key not in HARMLESS and (key != MICRO_BATCH or _examples_meet(recipe)):
-                raise ValueError(f"{folder} is of another recipe: {key} was {old}, and is {new} now")
+            if key not in resumable and (key != MICRO_BATCH or _mixes_examples(recipe)):
+                raise ValueError(f"{folder} has another recipe: {key} was {old}, and is {new} now")
 
 
-def _examples_meet(recipe: Recipe) -> bool:
-    """Whether what is learnt of an example depends on those beside it in memory: by batch norm, mixup or cutmix."""
-    if isinstance(recipe, ImageRecipe):
-        augmentation = Augmentation(**recipe.data.augmentation)
-        if augmentation.mixup or augmentation.cutmix:
-            return True
+def _mixes_examples(recipe: Recipe) -> bool:
+    """Whether an update depends on which examples are in one micro-batch: by batch norm, or by the task."""
+    if find_task(recipe.task).mixes_examples(recipe):
+        return True
     section = recipe.model
     if section.start_from is not None:
         config = AutoConfig.from_pretrained(checked_model_folder(section.start_from), **section.changes)
@@ -55,13 +55,13 @@ def _examples_meet(recipe: Recipe) -> bool:
 
 
 def begin(folder: Path, recipe: Recipe) -> None:
-    """When all else has been found in order: make the folder, and say in it what is done there."""
+    """Make the folder and write the recipe. Call it when everything else has been checked."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / RECIPE, dump_recipe(recipe))
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Each key whose value is another one, and both values."""
+    """Each key whose value has changed, with the old and the new value."""
     for key in [*old, *(key for key in new if key not in old)]:
         a, b = old.get(key), new.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
@@ -76,7 +76,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def load_run_recipe(folder: Path) -> Recipe | None:
-    """The recipe that made a model, if it is known.
+    """The recipe that trained a model, or None if there is none in its folder.
 
     >>> from pathlib import Path
     >>> from tnn.training.runs import load_run_recipe
@@ -93,25 +93,25 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except yaml.YAMLError:
         values = None
     if not isinstance(values, dict):
-        raise ValueError(f"{path} is damaged: it is no recipe")
+        raise ValueError(f"{path} is damaged: it is not a recipe")
     return values
 
 
 def last_checkpoint(folder: Path) -> Path | None:
-    """The newest whole one."""
-    return next((path for path in _checkpoints(folder) if _is_whole(path)), None)
+    """The newest complete checkpoint."""
+    return next((path for path in _checkpoints(folder) if _is_complete(path)), None)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Checkpoints that were not written to their end."""
+    """Remove checkpoints that are not complete."""
     for path in _checkpoints(folder):
-        if not _is_whole(path):
+        if not _is_complete(path):
             shutil.rmtree(path)
 
 
 def _checkpoints(folder: Path) -> list[Path]:
-    found = (folder / CHECKPOINTS).glob("checkpoint-*")
-    return sorted((path for path in found if path.name[11:].isdecimal()), key=step_of, reverse=True)
+    paths = (folder / CHECKPOINTS).glob("checkpoint-*")
+    return sorted((path for path in paths if path.name[11:].isdecimal()), key=step_of, reverse=True)
 
 
 def step_of(checkpoint: Path | None) -> int:
@@ -125,7 +125,7 @@ def step_of(checkpoint: Path | None) -> int:
     return int(checkpoint.name.removeprefix("checkpoint-")) if checkpoint else 0
 
 
-def _is_whole(checkpoint: Path) -> bool:
+def _is_complete(checkpoint: Path) -> bool:
     """The trainer writes its state last."""
     try:
         return json.loads((checkpoint / "trainer_state.json").read_text())["global_step"] == step_of(checkpoint)
@@ -135,7 +135,7 @@ def _is_whole(checkpoint: Path) -> bool:
 
 @contextmanager
 def writing(what: str) -> Iterator[None]:
-    """A full disk, in the words of whoever met it, is an OSError of one line."""
+    """Turns what torch and safetensors raise on a full disk into an OSError of one line."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -143,10 +143,10 @@ def writing(what: str) -> Iterator[None]:
 
 
 def finish(folder: Path, processor: Any, measured: dict[str, float]) -> None:
-    """Move the model from its scratch folder beside the recipe; the configuration last: it is there when all is."""
+    """Move the model from its scratch folder to that of the run. The configuration is last: it marks a finished run."""
     if processor is not None:
         processor.save_pretrained(folder / SCRATCH)
-    (folder / SCRATCH / "training_args.bin").unlink(missing_ok=True)  # a pickle; the recipe says the same
+    (folder / SCRATCH / "training_args.bin").unlink(missing_ok=True)  # a pickle; the recipe has the same values
     write_text(folder / MEASURED, json.dumps(measured, indent=2))
     for path in sorted((folder / SCRATCH).iterdir(), key=lambda path: path.name == MODEL):
         path.replace(folder / path.name)
@@ -154,18 +154,18 @@ def finish(folder: Path, processor: Any, measured: dict[str, float]) -> None:
 
 
 def load_measured(folder: Path) -> dict[str, float]:
-    """What was measured of the final weights."""
+    """The metrics of the final weights."""
     return json.loads((folder / MEASURED).read_text())
 
 
 class Log:
-    """One JSON object a line: `step`, and what was measured there."""
+    """One JSON object per line: `step`, and the metrics of that step."""
 
     def __init__(self, folder: Path):
         self.path = folder / LOG
 
     def cut(self, step: int) -> None:
-        """Forget what came after a step that is gone back to."""
+        """Remove all entries after a step, from which the run is resumed."""
         kept = [entry for entry in self.entries() if entry["step"] <= step]
         write_text(self.path, "".join(json.dumps(entry) + "\n" for entry in kept))
 
@@ -180,10 +180,3 @@ class Log:
                     yield json.loads(line)
                 except ValueError:
                     return  # the last line of a run that was killed
-
-
-def write_text(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    scratch = path.with_name(f".{path.name}-{os.getpid()}")
-    scratch.write_text(text, encoding="utf-8")
-    scratch.replace(path)

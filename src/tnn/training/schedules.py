@@ -3,30 +3,30 @@
 import math
 from collections.abc import Callable
 
-from tnn.training.recipe import Training
+from tnn.training.schema import Training
 
 
 def learning_rate(training: Training, steps: int) -> Callable[[int], float]:
-    """The rate of update `step` = 0, 1, ..., steps - 1.
+    """The learning rate as a function of the update, 0 to steps - 1.
 
-    A straight line from `warmup_from` to the peak over the warm-up, and from there on
+    During the warm-up it rises linearly from `warmup_from` to the peak. After that:
     - inverse-sqrt: peak * sqrt(warmup / step);
-    - polynomial: to `final_learning_rate` after the last step, as (1 - progress)^power;
-    - cosine: to `final_learning_rate` along half a wave, and on along the wave if the run is longer than
-      `schedule_steps`;
+    - polynomial: it falls to `final_learning_rate` at the last step, as (1 - progress)^power;
+    - cosine: it falls to `final_learning_rate` along half a wave. If the run is longer than `schedule_steps`, the wave
+      continues and the learning rate rises again;
     - constant: the peak.
 
-    >>> from tnn.training.recipe import load_recipe
+    >>> from tnn.training import load_recipe
+    >>> from tnn.training.schedules import learning_rate
     >>> rate = learning_rate(load_recipe("wikitext103-alm").training, 50_000)
     >>> rate(0), rate(4000), rate(16_000)
     (1e-07, 0.0005, 0.00025)
     """
     warmup = warmup_steps(training, steps)
     peak, end = training.learning_rate, training.final_learning_rate
-
     end_step = training.schedule_steps or steps
 
-    def falling(step: int) -> float:
+    def after_warmup(step: int) -> float:
         progress = (step - warmup) / max(1, end_step - warmup)
         match training.schedule:
             case "inverse-sqrt":
@@ -41,13 +41,13 @@ def learning_rate(training: Training, steps: int) -> Callable[[int], float]:
     def rate(step: int) -> float:
         if step < warmup:
             return training.warmup_from + (peak - training.warmup_from) * step / warmup
-        return falling(step)
+        return after_warmup(step)
 
     return rate
 
 
 def warmup_steps(training: Training, steps: int) -> int:
-    """Given as a number, or as a share of all steps."""
+    """From `warmup_steps`, or from `warmup_ratio` and the number of all steps."""
     if training.warmup_ratio is not None:
         return round(training.warmup_ratio * steps)
     return training.warmup_steps or 0

@@ -1,18 +1,20 @@
-"""What a recipe decides, as a table in the order of the paper's."""
+"""The settings of a recipe as a table."""
 
 from typing import Any
 
-from tnn.training.recipe import GlueRecipe, ImageRecipe, LraRecipe, Recipe
+from tnn.training.schema import Recipe
+from tnn.training.tasks.registry import find_task
 
 
-def describe(recipe: Recipe, model: Any = None, found: str = "", vocabulary: int | None = None) -> str:
-    """One setting a line; with a model, its size too, and what was found in the data.
+def describe(recipe: Recipe, model: Any = None, data_summary: str = "", vocabulary: int | None = None) -> str:
+    """One setting per line, with the size of the model, the number of examples and the vocabulary if they are given.
 
-    >>> from tnn.training.recipe import load_recipe
+    >>> from tnn.training import load_recipe
+    >>> from tnn.training.settings import describe
     >>> print(describe(load_recipe("wikitext103-alm")).splitlines()[0])
     recipe           wikitext103-alm
     """
-    training = recipe.training
+    training, task = recipe.training, find_task(recipe.task)
     rows: dict[str, Any] = {"recipe": recipe.name}
     rows["model"] = recipe.model.preset or f"from {recipe.model.start_from}"
     if recipe.model.changes:
@@ -22,9 +24,9 @@ def describe(recipe: Recipe, model: Any = None, found: str = "", vocabulary: int
 
         rows["parameters"] = f"{sum(count_parameters(model)):,}"
         rows["layers"] = model.config.num_hidden_layers
-    rows |= _data(recipe)
-    if found:
-        rows["found"] = found
+    rows |= task.describe(recipe)
+    if data_summary:
+        rows["examples"] = data_summary
     if vocabulary is not None:
         rows["vocabulary"] = f"{vocabulary:,}"
     rows["batch size"] = training.batch_size
@@ -32,8 +34,7 @@ def describe(recipe: Recipe, model: Any = None, found: str = "", vocabulary: int
     rows["warm-up"] = (
         f"{training.warmup_ratio:.0%}" if training.warmup_ratio else f"{training.warmup_steps or 0:,} updates"
     )
-    rates = getattr(recipe, "learning_rates", ()) or (training.learning_rate,)
-    rows["learning rate"] = ", ".join(f"{rate:g}" for rate in rates)
+    rows["learning rate"] = ", ".join(f"{rate:g}" for rate in task.learning_rates(recipe))
     length = f" of {training.schedule_steps:,} updates" if training.schedule_steps else ""
     rows["schedule"] = training.schedule + length
     rows["optimizer"] = f"Adam, betas {training.betas}, epsilon {training.epsilon:g}"
@@ -43,29 +44,3 @@ def describe(recipe: Recipe, model: Any = None, found: str = "", vocabulary: int
     rows["seed"] = training.seed
     width = 2 + max(map(len, rows))
     return "\n".join(f"{name:{width}}{value}" for name, value in rows.items())
-
-
-def _data(recipe: Recipe) -> dict[str, Any]:
-    if isinstance(recipe, GlueRecipe):
-        return {
-            "data": f"{', '.join(recipe.data.tasks)} in {recipe.data.glue}",
-            "sequence length": recipe.data.length,
-        }
-    if isinstance(recipe, LraRecipe):
-        return {
-            "data": f"{recipe.data.task} of Long-Range Arena in {recipe.data.folder}",
-            "reading": f"that of {recipe.data.flavour}",
-            "sequence length": recipe.data.length or "as published",
-        }
-    if isinstance(recipe, ImageRecipe):
-        augmentation = ", ".join(f"{key} {value}" for key, value in recipe.data.augmentation.items())
-        return {
-            "data": f"pictures in {recipe.data.images}",
-            "picture size": recipe.data.size,
-            "augmentation": augmentation or "none",
-        }
-    return {
-        "data": recipe.data.corpus,
-        "tokenizer": recipe.data.tokenizer,
-        "sequence length": recipe.data.length,
-    }

@@ -1,4 +1,4 @@
-"""How fast a causal model reads and writes on this machine."""
+"""The decoding speed of a causal model on this machine."""
 
 from statistics import median
 from time import perf_counter
@@ -11,18 +11,21 @@ from tnn._checks import check_positive
 
 
 class Speed(NamedTuple):
-    """Tokens a second of one decoder after a context of so many tokens."""
+    """Tokens per second of one decoder after a context."""
 
     decoder: str
-    context: int
+    context: int  # tokens before the measured ones
     tokens_per_second: float
 
 
 def decoding_speed(model: Any, contexts: list[int], new_tokens: int = 64, state_space: Any = None) -> list[Speed]:
-    """Of each decoder at each context, the median over the tokens; a recomputed token takes one pass over the context.
+    """The speed of each decoder at each context, from the median time per token.
 
-    `state_space` is the model after its conversion, if it has one. A model that can keep nothing of what it has read
-    has no exact decoder.
+    Args:
+        model: a TNNForCausalLM in evaluation mode. Without a cache it has no exact decoder.
+        contexts: numbers of tokens before the measured ones.
+        new_tokens: how many tokens are measured. Recomputing is measured at most three times.
+        state_space: the model after its conversion to a state space, if there is one.
 
     >>> from tnn import TNNConfig, TNNForCausalLM
     >>> from tnn.training.speed import decoding_speed
@@ -35,20 +38,21 @@ def decoding_speed(model: Any, contexts: list[int], new_tokens: int = 64, state_
     models = {"exact": exact, "state-space": state_space, "recompute": model}
     if model.config.coefficients == "poles":
         models = {"state-space": model, "recompute": model}
-    found = []
+    speeds = []
     for context in contexts:
         check_positive("context", context)
         ids = torch.randint(4, model.config.vocab_size, (1, context), generator=torch.Generator().manual_seed(0))
         for decoder, network in models.items():
             if network is not None:
                 measure = _recompute if decoder == "recompute" else _step
-                found.append(Speed(decoder, context, 1 / median(measure(network, ids.to(model.device), new_tokens))))
-    return found
+                seconds = measure(network, ids.to(model.device), new_tokens)
+                speeds.append(Speed(decoder, context, 1 / median(seconds)))
+    return speeds
 
 
 @torch.inference_mode()
 def _step(model: Any, ids: Tensor, new_tokens: int) -> list[float]:
-    """Seconds of each new token, after the context has been read."""
+    """Seconds per new token, after the context has been read."""
     cache = model(ids, use_cache=True).past_key_values
     times, token = [], ids[:, -1:]
     for _ in range(new_tokens):
@@ -60,6 +64,7 @@ def _step(model: Any, ids: Tensor, new_tokens: int) -> list[float]:
 
 @torch.inference_mode()
 def _recompute(model: Any, ids: Tensor, new_tokens: int) -> list[float]:
+    """Seconds of passes over the context: each new token takes one."""
     times = []
     for _ in range(min(3, new_tokens)):
         start = _now(model.device)
@@ -69,14 +74,14 @@ def _recompute(model: Any, ids: Tensor, new_tokens: int) -> list[float]:
 
 
 def _now(device: torch.device) -> float:
-    """When the device has done all that it was given: a GPU works on after a call has returned."""
+    """The time when the device has finished its work: a GPU continues after a call has returned."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
     return perf_counter()
 
 
 def to_table(speeds: list[Speed]) -> str:
-    """One row a context, one column a decoder.
+    """One row per context, one column per decoder.
 
     >>> from tnn.training.speed import Speed, to_table
     >>> print(to_table([Speed("exact", 512, 123.4), Speed("recompute", 512, 5.67)]))

@@ -1,4 +1,4 @@
-"""transformers' Trainer, set up from a recipe: optimiser, schedule and order of the examples as the recipe has them."""
+"""transformers' Trainer, set up from a recipe: optimizer, schedule and order of the examples."""
 
 import math
 import signal
@@ -16,22 +16,24 @@ from tqdm import tqdm
 from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 
+from tnn.training.parameter_groups import parameter_groups
 from tnn.training.processes import in_any_process, on_cpu, shards_weights
-from tnn.training.recipe import Recipe, Training
 from tnn.training.runs import Log, writing
 from tnn.training.schedules import learning_rate
+from tnn.training.schema import Recipe, Training
+from tnn.training.tasks.registry import find_task
 
-HIDDEN = ("total_flos", "epoch")  # of what a Trainer logs, no news here
-TIMES = ("_runtime", "_per_second", "epoch")  # how long an evaluation took
-FUSED = ("cpu", "cuda")  # devices on which an update of all weights is one kernel
+HIDDEN = ("total_flos", "epoch")  # entries of the Trainer's log that are left out
+TIMES = ("_runtime", "_per_second", "epoch")  # endings of entries about the time of an evaluation
+FUSED = ("cpu", "cuda")  # devices with a fused AdamW kernel
 
 
 class Diverged(ArithmeticError):
-    """The loss, or its gradient, is no number."""
+    """The loss, or the norm of its gradient, is NaN or infinite."""
 
 
 class RecipeTrainer(Trainer):
-    """Adam with decoupled decay on every parameter; a loss that is no number stops the run before it does harm."""
+    """Adam with decoupled weight decay. A loss that is NaN or infinite stops the run before the weights are updated."""
 
     def __init__(self, training: Training, **options: Any):
         super().__init__(**options)
@@ -46,16 +48,16 @@ class RecipeTrainer(Trainer):
         self.is_fsdp_enabled = shards_weights(self.accelerator, self.args.fsdp_plugin_args)
 
     def autocast_smart_context_manager(self, *inputs: Any, **options: Any) -> Any:
-        """Under FSDP too, as without: the weights stay in float32, which those of the position encoder need."""
+        """Autocast under FSDP too. The weights stay in float32, which the position encoder needs."""
         return self.accelerator.autocast() if self.is_fsdp_enabled else nullcontext()
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         if self.optimizer is None:
-            parameters = [p for p in (model or self.model).parameters() if p.requires_grad]
             training = self.training
-            rates = (training.learning_rate, training.betas, training.epsilon, training.weight_decay)
-            fused = all(p.device.type in FUSED for p in parameters)
-            self.optimizer = torch.optim.AdamW(parameters, *rates, fused=fused)
+            rate, decay = training.learning_rate, training.weight_decay
+            groups = parameter_groups(model or self.model, learning_rate=rate, weight_decay=decay)
+            fused = all(p.device.type in FUSED for group in groups for p in group["params"])
+            self.optimizer = torch.optim.AdamW(groups, rate, training.betas, training.epsilon, decay, fused=fused)
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
@@ -75,12 +77,12 @@ class RecipeTrainer(Trainer):
 
     def _get_grad_norm(self, *inputs: Any, **options: Any) -> Any:
         norm = super()._get_grad_norm(*inputs, **options)
-        if self.training.precision != "fp16" and not math.isfinite(norm):  # fp16: such steps are left out
+        if self.training.precision != "fp16" and not math.isfinite(norm):  # fp16: the scaler skips such steps
             raise Diverged(f"the gradient's norm is {float(norm)} at step {self.state.global_step + 1}")
         return norm
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        if state_dict is not None:  # gathered from all processes, tied weights twice
+        if state_dict is not None:  # gathered from all processes, with tied weights twice
             state_dict = {k: v for k, v in state_dict.items() if k not in self.model.all_tied_weights_keys}
         super()._save(output_dir, state_dict)
 
@@ -90,13 +92,13 @@ class RecipeTrainer(Trainer):
 
     def _save_rng_state(self, *inputs: Any, **options: Any) -> None:
         super()._save_rng_state(*inputs, **options)
-        PartialState().wait_for_everyone()  # before the file that says that a checkpoint is whole
+        PartialState().wait_for_everyone()  # before the file that marks the checkpoint as complete
 
 
 def training_arguments(training: Training, steps: int, output: str, metric: str) -> TrainingArguments:
-    """The same update for any number of processes: they share the batch, and accumulate what is too much at once.
+    """The same update for any number of processes: they share the batch, and accumulate gradients of micro-batches.
 
-    But batch norm, mixup and cutmix are among the examples that a process has at once.
+    Exceptions are batch norm, mixup and cutmix: they combine the examples of one micro-batch.
     """
     processes = PartialState().num_processes
     share, rest = divmod(training.batch_size, processes)
@@ -106,13 +108,13 @@ def training_arguments(training: Training, steps: int, output: str, metric: str)
         )
     at_once = min(training.micro_batch_size or share, share)
     if share % at_once:
-        found = f"got {training.micro_batch_size} for {share}"
-        raise ValueError(f"training.micro_batch_size must divide the batch of a process; {found}")
+        got = f"got {training.micro_batch_size} for {share}"
+        raise ValueError(f"training.micro_batch_size must divide the batch of one process; {got}")
     available = get_available_reporting_integrations()
     if missing := [name for name in training.report_to if name not in available]:
-        found = ", ".join(available) or "none"
+        installed = ", ".join(available) or "none"
         raise ValueError(
-            f"training.report_to: {missing[0]} is not installed; of transformers' integrations there are {found}"
+            f"training.report_to: {missing[0]} is not installed; installed integrations of transformers: {installed}"
         )
     every = {"evaluate": training.evaluate_every, "save": training.save_every or training.evaluate_every or steps}
     values: dict[str, Any] = {
@@ -121,7 +123,7 @@ def training_arguments(training: Training, steps: int, output: str, metric: str)
         "per_device_train_batch_size": at_once,
         "per_device_eval_batch_size": at_once,
         "gradient_accumulation_steps": share // at_once,
-        "train_sampling_strategy": "sequential",  # the examples come shuffled
+        "train_sampling_strategy": "sequential",  # the examples are already shuffled
         "learning_rate": training.learning_rate,
         "weight_decay": training.weight_decay,
         "max_grad_norm": training.clip,
@@ -155,20 +157,14 @@ def training_arguments(training: Training, steps: int, output: str, metric: str)
 
 
 def callbacks(recipe: Recipe, log: Log) -> list[TrainerCallback]:
-    found: list[TrainerCallback] = [Journal(log), Progress(*_amount(recipe))]
+    amount, unit = find_task(recipe.task).speed_unit(recipe)
+    result: list[TrainerCallback] = [JsonlLogger(log), Progress(recipe.training.batch_size * amount, unit)]
     if recipe.training.patience is not None:
-        found.append(EarlyStoppingCallback(recipe.training.patience))
-    return found
+        result.append(EarlyStoppingCallback(recipe.training.patience))
+    return result
 
 
-def _amount(recipe: Recipe) -> tuple[int, str]:
-    """What an update takes in, for the speed: tokens where all sequences have the same number."""
-    if recipe.task == "causal-lm":
-        return recipe.training.batch_size * recipe.data.length, "tokens"
-    return recipe.training.batch_size, "sequences"
-
-
-class Journal(TrainerCallback):
+class JsonlLogger(TrainerCallback):
     """Writes the log of the run."""
 
     def __init__(self, log: Log):
@@ -181,10 +177,10 @@ class Journal(TrainerCallback):
 
 
 class Progress(TrainerCallback):
-    """A bar on a terminal, and a line for each log elsewhere. Speed is that of the steps alone."""
+    """A progress bar on a terminal, one line per log entry elsewhere. The speed counts training steps only."""
 
     def __init__(self, amount: int, unit: str):
-        self.amount, self.unit = amount, unit  # of an update
+        self.amount, self.unit = amount, unit  # per update
         self.steps, self.seconds = 0, 0.0  # since the last log
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -223,9 +219,9 @@ def _evaluation(logs: dict[str, float]) -> str:
 
 
 class Interruption(TrainerCallback):
-    """Ctrl-C, and the end that a cluster announces: the step is finished, a checkpoint written, and the run ends."""
+    """SIGINT (Ctrl-C) and SIGTERM: the step is finished, a checkpoint is written, and the run ends."""
 
-    asked = False  # of this process
+    asked = False  # in this process
     stopping = False  # agreed by all
 
     @contextmanager
@@ -235,10 +231,10 @@ class Interruption(TrainerCallback):
                 raise KeyboardInterrupt
             self.asked = True
             if PartialState().is_main_process:
-                print("\nfinishing the step and saving; once more to stop at once", file=sys.stderr)
+                print("\nfinishing the step and saving; press again to stop at once", file=sys.stderr)
 
-        heard = (signal.SIGINT, signal.SIGTERM) if current_thread() is main_thread() else ()  # Python's rule
-        old = {number: signal.signal(number, ask) for number in heard}
+        in_main = current_thread() is main_thread()  # elsewhere Python does not allow handlers
+        old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM) if in_main}
         try:
             yield
         finally:

@@ -1,8 +1,9 @@
-"""Language models: blocks of a corpus."""
+"""Language models, causal and masked: blocks of a corpus."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from pydantic import PositiveInt
 from torch.utils.data import Dataset
 from transformers import PreTrainedModel
 
@@ -11,60 +12,168 @@ from tnn.data.corpus import Corpus, open_corpus
 from tnn.data.tokenizers import highest_id, load_tokenizer
 from tnn.data.tokens import Tokens, cache_folder, tokenize, tokenizer_for
 from tnn.models import TNNConfig, TNNForCausalLM, TNNForMaskedLM, load_preset
-from tnn.training.recipe import CausalRecipe, MaskedRecipe, TextData
-from tnn.training.tasks.task import Task, checked_model_folder, load_head
+from tnn.training.perplexity import Perplexity, block_perplexity, masked_perplexity, stream_perplexity
+from tnn.training.schema import Recipe, Section
+from tnn.training.tasks.registry import register_task
+from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head
+from tnn.training.tasks.task import EvaluationOptions, Task
 
-TextRecipe = CausalRecipe | MaskedRecipe
+
+class TextData(Section):
+    """A text. docs/data.md says what `corpus` and `tokenizer` can be."""
+
+    corpus: str
+    train: str | None = None  # files that replace splits of the corpus
+    validation: str | None = None
+    test: str | None = None
+    tokenizer: str = "bytes"
+    length: PositiveInt = 512  # tokens per block
+    cache: str | None = None  # folder for tokens; see tnn.data.tokens.cache_folder
 
 
-def text_task(recipe: TextRecipe) -> Task:
-    """Blocks of a corpus' training split to learn from, and of its validation split."""
-    data, corpus = recipe.data, corpus_of(recipe.data)
-    tokenizer = tokenizer_for(data.tokenizer, corpus, mask=recipe.task == "masked-lm", cache=cache_folder(data.cache))
-    texts = [tokenize(corpus, split, tokenizer, cache_folder(data.cache)) for split in ("train", "validation")]
-    if len(texts[0].ids) < data.length:
-        found = f"{len(texts[0].ids):,} tokens"
-        raise ValueError(f"the training text must fill a block of {data.length} tokens; got {found}")
-    train, validation = (blocks_of(recipe, tokens, tokenizer) for tokens in texts)
-    head = TNNForCausalLM if recipe.task == "causal-lm" else TNNForMaskedLM
-    return Task(
-        lambda: _language_model(head, recipe, tokenizer),
-        train,
-        validation,
-        collate(tokenizer.pad_token_id),
-        processor=tokenizer,
-    )
+class TextRecipe(Recipe):
+    data: TextData
+
+
+class LanguageTask(Task[TextRecipe]):
+    """What causal and masked language models share."""
+
+    recipe_class = TextRecipe
+    resumable_keys = frozenset({"data.cache"})
+    is_causal: bool
+
+    def build(self, recipe: TextRecipe) -> TrainingSetup:
+        """Blocks of the training split and of the validation split."""
+        data, corpus, cache = recipe.data, corpus_of(recipe.data), cache_folder(recipe.data.cache)
+        tokenizer = tokenizer_for(data.tokenizer, corpus, mask=not self.is_causal, cache=cache)
+        train, validation = (tokenize(corpus, split, tokenizer, cache) for split in ("train", "validation"))
+        if len(train.ids) < data.length:
+            got = f"{len(train.ids):,} tokens"
+            raise ValueError(f"the training text must fill a block of {data.length} tokens; got {got}")
+        return TrainingSetup(
+            lambda: self._make_model(recipe, tokenizer),
+            self.blocks(recipe, train, tokenizer),
+            self.blocks(recipe, validation, tokenizer),
+            collate(tokenizer.pad_token_id),
+            processor=tokenizer,
+        )
+
+    def blocks(self, recipe: TextRecipe, tokens: Tokens, tokenizer: Any) -> Dataset[Any]:
+        raise NotImplementedError
+
+    def _make_model(self, recipe: TextRecipe, tokenizer: Any) -> PreTrainedModel:
+        section, head = recipe.model, self.model_class(recipe)
+        if section.start_from is not None:
+            return load_with_tokenizer(head, checked_model_folder(section.start_from), section.changes, tokenizer)
+        assert section.preset is not None
+        special = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+        size = highest_id(tokenizer) + 1
+        config = load_preset(section.preset, **{"vocab_size": size, **special, **section.changes})
+        if not isinstance(config, TNNConfig) or config.is_decoder != self.is_causal:
+            kind = "causal" if self.is_causal else "bidirectional"
+            raise ValueError(f"model.preset must be a {kind} text model for {recipe.task}; got {section.preset!r}")
+        if size > config.vocab_size:
+            got = f"{config.vocab_size:,}, and the tokenizer has {size:,} tokens"
+            raise ValueError(f"the tokenizer does not fit the model: its vocabulary is {got}")
+        return head(config)
+
+    def evaluate(self, folder: Path, model: Any, recipe: TextRecipe | None, options: EvaluationOptions) -> str:
+        text = load_text(folder, model, recipe, options.source, options.split or "test")
+        length = text.length if options.length is None else options.length
+        perplexity, protocol = self._perplexity(model, text, length, recipe, options)
+        return f"{perplexity.to_text()}\n{'protocol':13}  {protocol}"
+
+    def _perplexity(
+        self, model: Any, text: "Text", length: int, recipe: TextRecipe | None, options: EvaluationOptions
+    ) -> tuple[Perplexity, str]:
+        """The result, and how it was measured."""
+        raise NotImplementedError
+
+    def describe(self, recipe: TextRecipe) -> dict[str, Any]:
+        data = recipe.data
+        return {"data": data.corpus, "tokenizer": data.tokenizer, "sequence length": data.length}
+
+    def tokens_per_example(self, recipe: TextRecipe, config: Any) -> int:
+        return recipe.data.length
+
+
+@register_task("causal-lm")
+class CausalLM(LanguageTask):
+    """Autoregressive language modelling."""
+
+    model_classes = (TNNForCausalLM,)
+    is_causal = True
+
+    def blocks(self, recipe: TextRecipe, tokens: Tokens, tokenizer: Any) -> Dataset[Any]:
+        return CausalBlocks(tokens, recipe.data.length, tokenizer.eos_token_id)
+
+    def _perplexity(
+        self, model: Any, text: "Text", length: int, recipe: TextRecipe | None, options: EvaluationOptions
+    ) -> tuple[Perplexity, str]:
+        eos = text.tokenizer.eos_token_id
+        if options.stream:
+            protocol = f"one text in chunks of {options.chunk} tokens, each token predicted from all before it"
+            return stream_perplexity(model, text.tokens, eos, chunk=options.chunk), protocol
+        protocol = f"blocks of {length} tokens, each predicted from those before it in its block and one more"
+        return block_perplexity(model, text.tokens, length, eos), protocol
+
+    def speed_unit(self, recipe: TextRecipe) -> tuple[int, str]:
+        return recipe.data.length, "tokens"  # all blocks have the same number of them
+
+
+@register_task("masked-lm")
+class MaskedLM(LanguageTask):
+    """Bidirectional language modelling: masked tokens are predicted."""
+
+    model_classes = (TNNForMaskedLM,)
+    is_causal = False
+
+    def blocks(self, recipe: TextRecipe, tokens: Tokens, tokenizer: Any) -> Dataset[Any]:
+        return MaskedBlocks(tokens, recipe.data.length, tokenizer, recipe.training.seed)
+
+    def evaluate(self, folder: Path, model: Any, recipe: TextRecipe | None, options: EvaluationOptions) -> str:
+        if options.stream:
+            raise ValueError("masked language models are scored on blocks: --stream does not apply")
+        return super().evaluate(folder, model, recipe, options)
+
+    def _perplexity(
+        self, model: Any, text: "Text", length: int, recipe: TextRecipe | None, options: EvaluationOptions
+    ) -> tuple[Perplexity, str]:
+        seed = recipe.training.seed if recipe else 0
+        protocol = f"15% of the tokens of blocks of {length}, masked as in training"
+        return masked_perplexity(model, text.tokens, length, text.tokenizer, seed), protocol
+
+
+class Text(NamedTuple):
+    """A text as tokens of a model, and the length of the blocks that the model was trained on."""
+
+    tokens: Tokens
+    tokenizer: Any
+    length: int
+
+
+def load_text(folder: Path, model: Any, recipe: Recipe | None, source: str | None, split: str) -> Text:
+    """A split of the corpus that a model was trained on, or of another `source`, in tokens of the model in `folder`.
+
+    `source` is what `open_corpus` takes; a single file is one split.
+    """
+    data = recipe.data if isinstance(recipe, TextRecipe) else TextData(corpus="")
+    if source is None and not data.corpus:
+        raise ValueError(f"give a text: {folder} has no recipe that names one")
+    if source is None:
+        corpus = corpus_of(data)
+    else:
+        corpus = open_corpus(source, **({split: source} if Path(source).is_file() else {}))
+    tokenizer = load_tokenizer(folder, model.config.vocab_size)
+    return Text(tokenize(corpus, split, tokenizer, cache_folder(data.cache)), tokenizer, data.length)
 
 
 def corpus_of(data: TextData) -> Corpus:
     return open_corpus(data.corpus, train=data.train, validation=data.validation, test=data.test)
 
 
-def blocks_of(recipe: TextRecipe, tokens: Tokens, tokenizer: Any) -> Dataset[Any]:
-    if recipe.task == "causal-lm":
-        return CausalBlocks(tokens, recipe.data.length, tokenizer.eos_token_id)
-    return MaskedBlocks(tokens, recipe.data.length, tokenizer, recipe.training.seed)
-
-
-def _language_model(head: Any, recipe: TextRecipe, tokenizer: Any) -> PreTrainedModel:
-    section = recipe.model
-    if section.start_from is not None:
-        return load_with_tokenizer(head, checked_model_folder(section.start_from), section.changes, tokenizer)
-    special = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    assert section.preset is not None
-    size = highest_id(tokenizer) + 1
-    config = load_preset(section.preset, **{"vocab_size": size, **special, **section.changes})
-    if not isinstance(config, TNNConfig) or config.is_decoder != (recipe.task == "causal-lm"):
-        kind = "causal" if recipe.task == "causal-lm" else "bidirectional"
-        raise ValueError(f"model.preset must be of a {kind} text model for {recipe.task}; got {section.preset!r}")
-    if size > config.vocab_size:
-        found = f"{config.vocab_size:,}, and the tokenizer has {size:,} tokens"
-        raise ValueError(f"the tokenizer does not fit the model: its vocabulary is {found}")
-    return head(config)
-
-
 def load_with_tokenizer(head: Any, folder: Path, changes: dict[str, Any], tokenizer: Any) -> PreTrainedModel:
-    """A trained model to go on with; its tokens must mean the same."""
+    """A trained model to start from. Its tokenizer must have the same vocabulary."""
     model = load_head(head, folder, changes)
     if load_tokenizer(folder, model.config.vocab_size).get_vocab() != tokenizer.get_vocab():
         raise ValueError(f"the tokenizer does not fit the model: {folder} was trained with another one")

@@ -1,45 +1,128 @@
-"""Tasks of Long-Range Arena."""
+"""Long-Range Arena: classification of long sequences."""
 
-from typing import Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
 
+from pydantic import PositiveInt, field_validator
 from transformers import PreTrainedModel
 
 from tnn.data.lra import LraSets, collate_lra, find_lra_task, load_lra
-from tnn.data.tokenizers import highest_id
+from tnn.data.tokenizers import highest_id, load_tokenizer
 from tnn.models import (
     TNNForImageClassification,
     TNNForSequenceClassification,
     TNNForSequencePairClassification,
     load_preset,
 )
-from tnn.training.recipe import LraRecipe
-from tnn.training.tasks.classes import accuracy, majority_accuracy
+from tnn.training.schema import Recipe, Section
+from tnn.training.tasks.classification import ClassificationTask, EvaluationSets, accuracy, majority_accuracy
 from tnn.training.tasks.language import load_with_tokenizer
-from tnn.training.tasks.task import Task, checked_model_folder, load_head
+from tnn.training.tasks.registry import register_task
+from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head
 
-PAD = 0  # in every vocabulary of the arena
-
-
-def lra_task(recipe: LraRecipe) -> Task:
-    found = load_arena(recipe)
-    train, validation, test = (found.sets[split] for split in ("train", "validation", "test"))
-    others = {} if test is validation else {"test": test}  # Text has no validation set of its own
-    return Task(
-        lambda: _model(recipe, found.tokenizer),
-        train,
-        validation,
-        collate_lra(PAD),
-        processor=found.tokenizer,
-        found=found.summary,
-        metrics=accuracy,
-        metric="accuracy",
-        others=others,
-        to_beat=majority_accuracy(train, {"eval": validation, **others}),
-    )
+PAD = 0  # in all vocabularies of LRA
 
 
-def load_arena(recipe: LraRecipe, tokenizer: Any = None, splits: Any = ("train", "validation", "test")) -> LraSets:
-    """The examples that a recipe asks for; with the tokenizer of a trained model, if there is one."""
+class LraData(Section):
+    """A task of LRA. docs/lra.md says what `folder` can be."""
+
+    task: str  # text, listops, retrieval, image, pathfinder or pathx
+    folder: str
+    flavour: Literal["tnn", "skyformer"] = "tnn"  # whose preprocessing of the data
+    length: PositiveInt | None = None  # longer texts are truncated to it; None: the published length
+    check_counts: bool = True  # refuse data whose number of examples is not the published one
+
+    @field_validator("task")
+    @classmethod
+    def _check(cls, task: str) -> str:
+        find_lra_task(task)
+        return task
+
+
+class LraRecipe(Recipe):
+    data: LraData
+
+
+@register_task("lra")
+class Lra(ClassificationTask[LraRecipe]):
+    """Classification of long sequences."""
+
+    recipe_class = LraRecipe
+    model_classes = (TNNForSequenceClassification, TNNForSequencePairClassification, TNNForImageClassification)
+    resumable_keys = frozenset({"data.check_counts"})
+    source_key = "folder"
+
+    def build(self, recipe: LraRecipe) -> TrainingSetup:
+        data = _load(recipe)
+        train, validation, test = (data.sets[split] for split in ("train", "validation", "test"))
+        extra_eval_sets = {} if test is validation else {"test": test}  # Text is validated on its test set
+        return TrainingSetup(
+            lambda: self._make_model(recipe, data.tokenizer),
+            train,
+            validation,
+            collate_lra(PAD),
+            processor=data.tokenizer,
+            data_summary=data.summary,
+            metrics=accuracy,
+            metric="accuracy",
+            extra_eval_sets=extra_eval_sets,
+            majority_metrics=majority_accuracy(train, {"eval": validation, **extra_eval_sets}),
+        )
+
+    def model_class(self, recipe: LraRecipe) -> Any:
+        task = find_lra_task(recipe.data.task)
+        if task.flavours[recipe.data.flavour].tokens == "numbers":
+            return TNNForImageClassification
+        return TNNForSequencePairClassification if task.kind == "pair" else TNNForSequenceClassification
+
+    def _make_model(self, recipe: LraRecipe, tokenizer: Any) -> PreTrainedModel:
+        section, head = recipe.model, self.model_class(recipe)
+        changes = {**_config_of_data(recipe, head, tokenizer), **section.changes}
+        num_labels = find_lra_task(recipe.data.task).num_labels
+        if changes["num_labels"] < num_labels:
+            got = f"got {changes['num_labels']}"
+            raise ValueError(f"model.num_labels must be at least {num_labels}, the number of classes; {got}")
+        if section.start_from is not None:
+            folder = checked_model_folder(section.start_from)
+            if tokenizer is None:
+                return load_head(head, folder, changes)
+            return load_with_tokenizer(head, folder, changes, tokenizer)
+        assert section.preset is not None
+        config = load_preset(section.preset, **changes)
+        if not isinstance(config, head.config_class):
+            kind = "an image" if head is TNNForImageClassification else "a text"
+            wanted = f"{kind} model for {recipe.data.task} with flavour {recipe.data.flavour}"
+            raise ValueError(f"model.preset must be {wanted}; got {section.preset!r}")
+        return head(config)
+
+    def evaluation_sets(self, folder: Path, model: Any, recipe: LraRecipe) -> EvaluationSets:
+        has_tokenizer = (folder / "tokenizer.json").is_file()
+        tokenizer = load_tokenizer(folder, model.config.vocab_size) if has_tokenizer else None
+        sets = _load(recipe, tokenizer, ("validation", "test")).sets
+        if sets["validation"] is sets["test"]:
+            del sets["validation"]
+        return EvaluationSets(sets, collate_lra(PAD), accuracy)
+
+    def describe(self, recipe: LraRecipe) -> dict[str, Any]:
+        data = recipe.data
+        return {
+            "data": f"{data.task} of Long-Range Arena in {data.folder}",
+            "preprocessing": f"that of {data.flavour}",
+            "sequence length": data.length or "as published",
+        }
+
+    def examples_per_epoch(self, recipe: LraRecipe) -> int | None:
+        return find_lra_task(recipe.data.task).counts["train"]
+
+    def tokens_per_example(self, recipe: LraRecipe, config: Any) -> int:
+        task = find_lra_task(recipe.data.task)
+        length = recipe.data.length or task.flavours[recipe.data.flavour].length
+        return length * (2 if task.kind == "pair" else 1)
+
+
+def _load(recipe: LraRecipe, tokenizer: Any = None, splits: Sequence[Any] = ("train", "validation", "test")) -> LraSets:
+    """The examples of a recipe, with the tokenizer of a trained model if there is one."""
     data = recipe.data
     return load_lra(
         data.task,
@@ -52,29 +135,12 @@ def load_arena(recipe: LraRecipe, tokenizer: Any = None, splits: Any = ("train",
     )
 
 
-def _model(recipe: LraRecipe, tokenizer: Any) -> PreTrainedModel:
-    section, task = recipe.model, find_lra_task(recipe.data.task)
-    flavour = task.flavours[recipe.data.flavour]
-    head: Any = TNNForImageClassification
-    given: dict[str, Any] = {"num_labels": task.num_labels}
-    if flavour.tokens != "numbers":
-        head = TNNForSequencePairClassification if task.kind == "pair" else TNNForSequenceClassification
-        size = flavour.vocab_size or highest_id(tokenizer) + 1
+def _config_of_data(recipe: LraRecipe, head: Any, tokenizer: Any) -> dict[str, Any]:
+    """Fields of the configuration that follow from the data."""
+    task = find_lra_task(recipe.data.task)
+    values: dict[str, Any] = {"num_labels": task.num_labels}
+    if head is not TNNForImageClassification:
+        size = task.flavours[recipe.data.flavour].vocab_size or highest_id(tokenizer) + 1
         eos = None if tokenizer is None else tokenizer.eos_token_id
-        given |= {"vocab_size": size, "pad_token_id": PAD, "bos_token_id": None, "eos_token_id": eos}
-    changes = {**given, **section.changes}
-    if changes["num_labels"] < task.num_labels:
-        found = f"got {changes['num_labels']}"
-        raise ValueError(f"model.num_labels must be at least {task.num_labels}, the classes there are; {found}")
-    if section.start_from is not None:
-        folder = checked_model_folder(section.start_from)
-        if tokenizer is None:
-            return load_head(head, folder, changes)
-        return load_with_tokenizer(head, folder, changes, tokenizer)
-    assert section.preset is not None
-    config = load_preset(section.preset, **changes)
-    if not isinstance(config, head.config_class):
-        kind = "picture" if head is TNNForImageClassification else "text"
-        wanted = f"of a {kind} model for {recipe.data.task} as {recipe.data.flavour} reads it"
-        raise ValueError(f"model.preset must be {wanted}; got {section.preset!r}")
-    return head(config)
+        values |= {"vocab_size": size, "pad_token_id": PAD, "bos_token_id": None, "eos_token_id": eos}
+    return values

@@ -1,71 +1,113 @@
-"""What a trainer needs, whatever is learnt."""
+"""What a kind of task is: the part of the package that differs between language models, GLUE, LRA and images."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-import torch
-from torch.utils.data import Dataset, Subset
-from transformers import PreTrainedModel
+from tnn.training.schema import Recipe
+from tnn.training.tasks.setup import TrainingSetup
+
+RecipeType = TypeVar("RecipeType", bound=Recipe)
+Metrics = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Task:
-    """Examples are dictionaries of tensors; `collate` makes a batch of them."""
+class EvaluationOptions:
+    """What a user may ask of an evaluation; see `tnn.training.evaluate`."""
 
-    make_model: Callable[[], PreTrainedModel]  # with random weights where they are not given
-    train: Dataset[Any]
-    validation: Dataset[Any]
-    collate: Callable[[list[Any]], dict[str, Any]]
-    processor: Any = None  # saved with the model: a tokenizer, or what prepares pictures
-    found: str = ""  # what the data are, in a line
-    repeats: int = 1  # times an example follows itself
-    metrics: Callable[[Any], dict[str, float]] | None = None  # of predictions; None: the loss alone
-    metric: str = "loss"  # the one that decides what is best
-    others: Mapping[str, Dataset[Any]] = field(default_factory=dict)  # to judge the final model on as well
-    to_beat: Mapping[str, float] = field(default_factory=dict)  # "majority_" and a metric: of one that learns nothing
-
-    @property
-    def evaluations(self) -> dict[str, Dataset[Any]]:
-        return {"eval": self.validation, **self.others}
-
-    def judged_by(self, examples: int | None) -> "Task":
-        """With no more than so many examples in each set that the model is judged on; the same ones in every run."""
-        if examples is None:
-            return self
-        few = {name: _some(dataset, examples) for name, dataset in self.evaluations.items()}
-        return replace(self, validation=few.pop("eval"), others=few)
+    source: str | None = None
+    split: str | None = None
+    length: int | None = None
+    stream: bool = False
+    chunk: int = 4096
 
 
-def _some(dataset: Any, count: int) -> Dataset[Any]:
-    if len(dataset) <= count:
-        return dataset
-    chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0))[:count]
-    return Subset(dataset, sorted(chosen.tolist()))
+@dataclass(frozen=True)
+class SubTraining:
+    """One of several trainings that a recipe asks for."""
+
+    folder: str  # inside the folder of the run
+    recipe: Recipe  # of this training alone
+    may_diverge: bool = False  # a loss that is NaN or infinite is a result, not an error
 
 
-def load_head(head: Any, folder: Path, changes: Mapping[str, Any]) -> PreTrainedModel:
-    """A trained model to go on with: its encoder whole; a head that is new, or has other labels, begins anew."""
-    model, found = head.from_pretrained(folder, **changes, ignore_mismatched_sizes=True, output_loading_info=True)
-    shapes = sorted(key for key, *_ in found["mismatched_keys"] if not key.startswith("classifier.out."))
-    missing, unused = (sorted(filter(_is_of_encoder, found[f"{kind}_keys"])) for kind in ("missing", "unexpected"))
-    wrong = [
-        *(f"{key} has another shape there" for key in shapes),
-        *(f"{key} is not there" for key in missing),
-        *(f"{key} is there, and would not be used" for key in unused),
-    ]
-    if wrong:
-        raise ValueError(f"the changes of model do not fit the weights in {folder}: {wrong[0]}")
-    return model
+class Task(Generic[RecipeType]):
+    """A kind of task. Subclasses give its recipe, its data and model, and its evaluation.
 
+    Register a subclass with `@register_task("name")`. Recipes with `task: name` are then checked by its `recipe_class`,
+    trained on what `build` returns, and evaluated by `evaluate`. A task has no state: one instance serves all recipes.
 
-def _is_of_encoder(key: str) -> bool:
-    return key.startswith("model.")
+    >>> from tnn.training import load_recipe
+    >>> from tnn.training.tasks.registry import find_task
+    >>> recipe = load_recipe("mini-alm")
+    >>> find_task(recipe.task).describe(recipe)["sequence length"]
+    512
+    """
 
+    recipe_class: type[RecipeType]  # a subclass of Recipe with the section `data` and any other keys of the task
+    model_classes: tuple[type, ...]  # transformers models that `evaluate` takes
+    resumable_keys: frozenset[str] = frozenset()  # keys with no effect on the weights: they may change with --resume
 
-def checked_model_folder(folder: str | Path) -> Path:
-    """With a model in it, or a FileNotFoundError."""
-    if not (Path(folder) / "config.json").is_file():
-        raise FileNotFoundError(f"there is no model in {folder}: it must be a folder with a config.json")
-    return Path(folder)
+    # --- training
+
+    def build(self, recipe: RecipeType) -> TrainingSetup:
+        """Data sets and model for training."""
+        raise NotImplementedError
+
+    def model_class(self, recipe: RecipeType) -> Any:
+        """The class of the model that a recipe trains."""
+        return self.model_classes[0]
+
+    def learning_rates(self, recipe: RecipeType) -> Sequence[float]:
+        """All learning rates that a recipe tries."""
+        return (recipe.training.learning_rate,)
+
+    def trainings(self, recipe: RecipeType) -> Mapping[str, Sequence[SubTraining]]:
+        """Where one recipe is several trainings: groups of them by name. Those of a group train on the same data.
+
+        Empty: the recipe is one training, in the folder of the run.
+        """
+        return {}
+
+    def best(self, results: Sequence[tuple[SubTraining, Metrics | None]]) -> Metrics:
+        """The result of a group of `trainings`, with its "score"; the metrics of a training that diverged are None."""
+        raise NotImplementedError
+
+    def score_table(self, scores: Mapping[str, Metrics]) -> str:
+        """The results of all groups, for the user."""
+        raise NotImplementedError
+
+    def mixes_examples(self, recipe: RecipeType) -> bool:
+        """Whether examples of a batch have an effect on each other in training, apart from batch norm."""
+        return False
+
+    # --- evaluation
+
+    def evaluate(self, folder: Path, model: Any, recipe: RecipeType | None, options: EvaluationOptions) -> str:
+        """The metrics of a trained model, one per line. The recipe is None if the model was not trained by one."""
+        raise NotImplementedError
+
+    # --- description
+
+    def describe(self, recipe: RecipeType) -> dict[str, Any]:
+        """The rows about the data in the table of settings."""
+        raise NotImplementedError
+
+    def format_result(self, metrics: Metrics) -> str:
+        """The last line of a training."""
+        return f"validation loss {metrics['eval_loss']:.4f}"
+
+    def speed_unit(self, recipe: RecipeType) -> tuple[int, str]:
+        """What the speed of training counts: how many per example, and their name."""
+        return 1, "sequences"
+
+    # --- for estimates of the cost
+
+    def examples_per_epoch(self, recipe: RecipeType) -> int | None:
+        """If it is known without the data."""
+        return None
+
+    def tokens_per_example(self, recipe: RecipeType, config: Any) -> int:
+        """At most: sequences may be shorter. `config` is that of the model."""
+        raise NotImplementedError

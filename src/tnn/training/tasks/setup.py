@@ -1,0 +1,72 @@
+"""What the trainer needs, whatever the task: data sets, a model, and how the model is evaluated."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset, Subset
+from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """Examples are dictionaries of tensors; `collate` makes a batch of them."""
+
+    make_model: Callable[[], PreTrainedModel]  # new weights are drawn from torch's global generator
+    train: Dataset[Any]
+    validation: Dataset[Any]
+    collate: Callable[[list[Any]], dict[str, Any]]
+    processor: Any = None  # saved with the model: a tokenizer or an image processor
+    data_summary: str = ""  # number and kind of the examples, in one line
+    repeats: int = 1  # how often each example is used in a row
+    metrics: Callable[[Any], dict[str, float]] | None = None  # of an EvalPrediction; None: only the loss
+    metric: str = "loss"  # the one that decides which weights are best
+    extra_eval_sets: Mapping[str, Dataset[Any]] = field(default_factory=dict)  # for the final model, by metric prefix
+    majority_metrics: Mapping[str, float] = field(default_factory=dict)  # those of the most frequent class
+
+    @property
+    def eval_sets(self) -> dict[str, Dataset[Any]]:
+        """All sets that the final model is evaluated on, by the prefix of their metrics."""
+        return {"eval": self.validation, **self.extra_eval_sets}
+
+    def limit_eval(self, examples: int | None) -> "TrainingSetup":
+        """With at most this many examples in each evaluation set; the same ones in every run."""
+        if examples is None:
+            return self
+        limited = {name: _random_subset(dataset, examples) for name, dataset in self.eval_sets.items()}
+        return replace(self, validation=limited.pop("eval"), extra_eval_sets=limited)
+
+
+def _random_subset(dataset: Any, count: int) -> Dataset[Any]:
+    if len(dataset) <= count:
+        return dataset
+    chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0))[:count]
+    return Subset(dataset, sorted(chosen.tolist()))
+
+
+def load_head(head: Any, folder: Path, changes: Mapping[str, Any]) -> PreTrainedModel:
+    """A trained model to start from. All weights of its encoder are used; a head with new labels starts at random."""
+    model, info = head.from_pretrained(folder, **changes, ignore_mismatched_sizes=True, output_loading_info=True)
+    shapes = sorted(key for key, *_ in info["mismatched_keys"] if not key.startswith("classifier.out."))
+    missing, unused = (sorted(filter(_is_of_encoder, info[f"{kind}_keys"])) for kind in ("missing", "unexpected"))
+    problems = [
+        *(f"{key} has another shape there" for key in shapes),
+        *(f"{key} is missing there" for key in missing),
+        *(f"{key} would not be used" for key in unused),
+    ]
+    if problems:
+        raise ValueError(f"the changes of model do not fit the weights in {folder}: {problems[0]}")
+    return model
+
+
+def _is_of_encoder(key: str) -> bool:
+    return key.startswith("model.")
+
+
+def checked_model_folder(folder: str | Path) -> Path:
+    """The folder, if there is a model in it; otherwise a FileNotFoundError."""
+    if not (Path(folder) / "config.json").is_file():
+        raise FileNotFoundError(f"there is no model in {folder}: it must be a folder with a config.json")
+    return Path(folder)
