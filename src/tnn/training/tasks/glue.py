@@ -8,7 +8,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_v
 from transformers import AutoConfig, EvalPrediction
 
 from tnn.data.blocks import collate
-from tnn.data.glue import GlueDataset, load_glue, majority_score, score
+from tnn.data.glue import GlueDataset, find_glue_task, load_glue, majority_score, score
 from tnn.data.tokenizers import load_tokenizer
 from tnn.models import TNNForSequenceClassification
 from tnn.training.schema import Recipe, Section
