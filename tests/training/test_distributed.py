@@ -67,7 +67,7 @@ def ends(processes):
 
 
 def losses(folder):
-    return [entry["loss"] for entry in runs.Log(folder).entries() if "loss" in entry]
+    return [entry["loss"] for entry in runs.RunLog(folder).entries() if "loss" in entry]
 
 
 def weights(folder):

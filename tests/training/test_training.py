@@ -43,7 +43,7 @@ def run(recipe, folder, **options):
 
 
 def losses(folder):
-    return [entry["loss"] for entry in runs.Log(folder).entries() if "loss" in entry]
+    return [entry["loss"] for entry in runs.RunLog(folder).entries() if "loss" in entry]
 
 
 def weights(folder):
@@ -60,7 +60,7 @@ def test_what_a_run_leaves(recipe, tmp_path):
     assert runs.load_run_recipe(out) == tiny
     assert measured == runs.load_measured(out)
     assert losses(out)[-1] < losses(out)[0] - 0.5
-    evaluations = {entry["step"]: entry["eval_loss"] for entry in runs.Log(out).entries() if "eval_loss" in entry}
+    evaluations = {entry["step"]: entry["eval_loss"] for entry in runs.RunLog(out).entries() if "eval_loss" in entry}
     assert set(evaluations) == {6, 12}
     assert measured == {"eval_loss": evaluations[12]}
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["checkpoint-10", "checkpoint-12"]
@@ -99,7 +99,7 @@ def test_learning_rates_are_those_of_the_schedule(recipe, tmp_path):
     tiny = recipe(schedule="inverse-sqrt", warmup_steps=3, warmup_from=1e-7)
     run(tiny, tmp_path / "run")
     rate = learning_rate(tiny.training, 12)
-    logged = [entry["learning_rate"] for entry in runs.Log(tmp_path / "run").entries() if "loss" in entry]
+    logged = [entry["learning_rate"] for entry in runs.RunLog(tmp_path / "run").entries() if "loss" in entry]
     assert logged == pytest.approx([rate(step) for step in range(12)])
 
 
@@ -221,7 +221,7 @@ def test_the_best_weights_are_kept(recipe, tmp_path):
     """A rate that is far too high after the first evaluation ruins the rest."""
     tiny = recipe(steps=12, evaluate_every=2, save_every=2, keep_best=True, learning_rate=3.0, warmup_steps=12, clip=0)
     measured = run(tiny, tmp_path / "run")
-    eval_losses = [entry["eval_loss"] for entry in runs.Log(tmp_path / "run").entries() if "eval_loss" in entry]
+    eval_losses = [entry["eval_loss"] for entry in runs.RunLog(tmp_path / "run").entries() if "eval_loss" in entry]
     assert len(eval_losses) == 6
     assert measured["eval_loss"] == pytest.approx(min(eval_losses), rel=1e-6)
     assert min(eval_losses) < eval_losses[5]
@@ -277,7 +277,7 @@ def test_kill_and_resume(recipe_file, tmp_path, kill_at):
     run(load_recipe(str(path)), tmp_path / "killed", resume=True)
     assert weights(tmp_path / "killed") == weights(tmp_path / "complete"), f"killed at step {kill_at}"
     assert losses(tmp_path / "killed")[-1] == losses(tmp_path / "complete")[-1]
-    steps = [entry["step"] for entry in runs.Log(tmp_path / "killed").entries() if "loss" in entry]
+    steps = [entry["step"] for entry in runs.RunLog(tmp_path / "killed").entries() if "loss" in entry]
     assert steps == list(range(1, 25))
 
 

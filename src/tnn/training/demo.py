@@ -96,7 +96,7 @@ def _train(recipe: Recipe, folder: Path, log: Log) -> None:
     log(f"training on Python's standard library, steps {done + 1:,} to {steps:,}")
     start = perf_counter()
     train(recipe, folder, resume=known is not None, log=_no_log)
-    runs.Log(folder).add(steps, {"seconds_per_step": (perf_counter() - start) / max(1, steps - done)})
+    runs.RunLog(folder).add(steps, {"seconds_per_step": (perf_counter() - start) / max(1, steps - done)})
 
 
 def _no_log(text: str) -> None:
@@ -122,7 +122,7 @@ def _measure(recipe: Any, out: Path, scale: Scale, log: Log) -> DemoResults:
     speeds = decoding_speed(model, list(scale.contexts), state_space=state_space)
     log(to_table(speeds))
 
-    entries = list(runs.Log(folder).entries())
+    entries = list(runs.RunLog(folder).entries())
     times = [entry["seconds_per_step"] for entry in entries if "seconds_per_step" in entry]
     steps = recipe.training.steps
     return DemoResults(

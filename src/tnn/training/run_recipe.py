@@ -108,7 +108,7 @@ def _run(setup: TrainingSetup, recipe: Recipe, out: Path, log: Log) -> Metrics:
     if PartialState().is_main_process:
         runs.begin(out, recipe)
     steps = training.steps or math.ceil(len(setup.train) * (training.epochs or 1) / training.batch_size)  # type: ignore[arg-type]
-    interruption, run_log = Interruption(), runs.Log(out)
+    interruption, run_log = Interruption(), runs.RunLog(out)
     trainer = RecipeTrainer(
         training,
         model=model,
@@ -156,7 +156,7 @@ def _last_evaluation(trainer: RecipeTrainer, name: str) -> Metrics | None:
     return {key: value for key, value in evaluations[-1].items() if key != "step"}
 
 
-def _resume_from(out: Path, run_log: runs.Log) -> Path | None:
+def _resume_from(out: Path, run_log: runs.RunLog) -> Path | None:
     """The last complete checkpoint. Log entries after it are removed."""
     checkpoint = runs.last_checkpoint(out)
     with main_process_first():

@@ -158,7 +158,7 @@ def load_measured(folder: Path) -> dict[str, float]:
     return json.loads((folder / MEASURED).read_text())
 
 
-class Log:
+class RunLog:
     """One JSON object per line: `step`, and the metrics of that step."""
 
     def __init__(self, folder: Path):

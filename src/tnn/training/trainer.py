@@ -18,7 +18,7 @@ from transformers.integrations import get_available_reporting_integrations
 
 from tnn.training.parameter_groups import parameter_groups
 from tnn.training.processes import in_any_process, on_cpu, shards_weights
-from tnn.training.runs import Log, writing
+from tnn.training.runs import RunLog, writing
 from tnn.training.schedules import learning_rate
 from tnn.training.schema import Recipe, Training
 from tnn.training.tasks.registry import find_task
@@ -156,7 +156,7 @@ def training_arguments(training: Training, steps: int, output: str, metric: str)
     return TrainingArguments(**{**values, **training.arguments})
 
 
-def callbacks(recipe: Recipe, log: Log) -> list[TrainerCallback]:
+def callbacks(recipe: Recipe, log: RunLog) -> list[TrainerCallback]:
     amount, unit = find_task(recipe.task).speed_unit(recipe)
     result: list[TrainerCallback] = [JsonlLogger(log), Progress(recipe.training.batch_size * amount, unit)]
     if recipe.training.patience is not None:
@@ -167,7 +167,7 @@ def callbacks(recipe: Recipe, log: Log) -> list[TrainerCallback]:
 class JsonlLogger(TrainerCallback):
     """Writes the log of the run."""
 
-    def __init__(self, log: Log):
+    def __init__(self, log: RunLog):
         self.log = log
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
