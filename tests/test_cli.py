@@ -92,7 +92,7 @@ def test_convert_says_what_it_did(checkpoint, tmp_path):
     [
         ("absent.pt", "out", "No such file or directory: .*absent.pt"),
         ("model.pt", ".", "exists already"),
-        ("text", "out", "is no whole checkpoint"),
+        ("text", "out", "is not a complete checkpoint"),
     ],
 )
 def test_a_mistake_is_one_line(checkpoint, tmp_path, source, target, message):

@@ -330,7 +330,7 @@ def test_models_of_another_kind(lists, arrays, image_folder):
 
 
 def test_counts_are_checked(lists):
-    with pytest.raises(ValueError, match=r"listops: found 30 examples in the train split, where 96,000 are published"):
+    with pytest.raises(ValueError, match=r"listops: the train split must have 96,000 examples, as published; got 30"):
         build(load_recipe("lra-listops", [f"data.folder={lists}"]))
 
 

@@ -11,7 +11,7 @@ import torch
 import tnn
 from tnn.ops import toeplitz_matrix
 from tnn.training import figures
-from tnn.training.figures import draw_model, draw_training, new_figure, save_figure
+from tnn.training.figures import draw_model, draw_training, influence, new_figure, save_figure
 
 SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "rpe_size": 4, "rpe_num_layers": 1}
 TEXT = SMALL | {"vocab_size": 20}
@@ -106,10 +106,25 @@ def test_a_model_that_diverged():
         draw_model(model, 100)
 
 
-def test_no_operators():
-    model = tnn.TNNForCausalLM(tnn.TNNConfig(**TEXT, structure="attention+glu"))
-    with pytest.raises(ValueError, match="this TNNForCausalLM has no Toeplitz operator"):
-        draw_model(model)
+@pytest.mark.parametrize("mixer", ["attention", ["tnn", "transformer"], "fnet"], ids=["attention", "hybrid", "fnet"])
+def test_layers_without_a_toeplitz_operator_are_drawn_by_their_derivatives(mixer, tmp_path):
+    fields = {"mixer": mixer, "num_hidden_layers": 2, "is_decoder": mixer != "fnet"}
+    model = tnn.TNNModel(tnn.TNNConfig(**(TEXT | fields))).eval()
+    figure = draw_model(model, 40)
+    save_figure(figure, tmp_path / "model.png")
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles[3].startswith("layer 2, ")
+    assert titles[3].endswith(": mean |dy/dx|")
+
+
+def test_influence_of_a_linear_mixer_is_its_matrix():
+    gtu = tnn.layers.ToeplitzOperator(channels=4, causal=True).double()
+    gtu.hidden_size = 4
+    expected = gtu.kernel(12).abs().mean(1).detach()
+    matrix = influence(gtu, 12)
+    for i in range(12):
+        for j in range(12):
+            assert matrix[i, j] == pytest.approx(expected[i - j].item() if j <= i else 0)
 
 
 def test_length_must_be_positive():

@@ -6,6 +6,7 @@ import typer
 
 import tnn
 from tnn._lazy import public_names
+from tnn.cli.common import import_from_current_folder, one_line_errors
 from tnn.cli.conversion import convert_commands
 from tnn.cli.data import data_commands
 from tnn.cli.generation import generate
@@ -33,10 +34,25 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _load_mixers(paths: list[str]) -> None:
+    if paths:
+        with one_line_errors():
+            from tnn.mixers import load_mixer
+
+            import_from_current_folder()
+            for path in paths:
+                load_mixer(path)
+
+
 @app.callback()
 def options(
+    mixer: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE:CLASS", help="Register a mixer of your own; may be repeated. See docs/mixers.md."),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """The Toeplitz Neural Network."""
+    _load_mixers(mixer or [])

@@ -1,6 +1,7 @@
 """What commands share: arguments, and one-line errors."""
 
 import pickle
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,12 @@ def quiet_transformers() -> None:
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
+
+
+def import_from_current_folder() -> None:
+    """For modules of the user: `python -m tnn` looks there, and `tnn` should too."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
 
 
 @contextmanager

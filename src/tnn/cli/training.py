@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from tnn.cli.common import one_line_errors, quiet_transformers
+from tnn.cli.common import import_from_current_folder, one_line_errors, quiet_transformers
 
 
 def train(
@@ -28,6 +28,7 @@ def train(
             return
         if not recipe:
             raise ValueError(f"give a recipe: {', '.join(list_recipes())}, or a YAML file")
+        import_from_current_folder()  # for a mixer of the user
         loaded = load_recipe(recipe, changes or ())
         out = out or Path("runs") / loaded.name
         from tnn.training.run_recipe import Interrupted

@@ -63,7 +63,10 @@ def save_figure(figure: "Figure", path: Path) -> None:
 
 
 class Kernel(NamedTuple):
-    """What is drawn of a Toeplitz operator: statistics of |t| over all channels, and the kernels of some channels."""
+    """What is drawn of a layer: statistics of |t| over all channels, and the kernels of some channels.
+
+    A mixer without a Toeplitz operator is drawn by its derivatives instead, over output positions: see `influence`.
+    """
 
     name: str
     lags: np.ndarray  # (w,)
@@ -72,6 +75,7 @@ class Kernel(NamedTuple):
     high: np.ndarray  # (w,), the 90% quantile
     examples: np.ndarray  # (w, number of examples), each divided by its largest size
     channels: int
+    matrix: np.ndarray | None = None  # (n, n); None: the Toeplitz matrix of mean_size
 
     def share_within(self, distance: int) -> float:
         """The share of lags up to a distance in the sum of all sizes."""
@@ -88,7 +92,9 @@ class Kernel(NamedTuple):
 
 
 def draw_model(model: Any, length: int | None = None) -> "Figure":
-    """One row per Toeplitz operator of a model: its matrix, some kernels, and the size of coefficients at each lag.
+    """One row per layer of a model: its Toeplitz matrix, some kernels, and the size of coefficients at each lag.
+
+    A layer without a Toeplitz operator is drawn by how much each input changes each output.
 
     `length` is the number of positions. By default it is 256 for a text model, and one side of the image for an image
     model. docs/evaluation.md explains the figure.
@@ -147,7 +153,7 @@ def _default_length(config: Any) -> int:
 
 
 def find_kernels(model: Any, length: int) -> list[Kernel]:
-    """The kernels of all Toeplitz operators of a model, for a number of positions. A 2-D operator has one per axis.
+    """The kernels of all layers of a model, for a number of positions. A 2-D operator has one per axis.
 
     >>> from tnn import TNNConfig, TNNForCausalLM
     >>> from tnn.training.figures import find_kernels
@@ -165,9 +171,44 @@ def find_kernels(model: Any, length: int) -> list[Kernel]:
             kernels += [_kernel(f"layer {number}, along rows", layer.operator.width, length)]
         elif layer.operator is not None:
             kernels += [_kernel(f"layer {number}", layer.operator, length)]
-    if not kernels:
-        raise ValueError(f"this {type(model).__name__} has no Toeplitz operator in its layers: nothing to draw")
+        else:
+            kernels += [_influence_kernel(f"layer {number}, {layer.mixer_name}", layer.mixer, length)]
     return kernels
+
+
+def influence(mixer: Any, length: int) -> np.ndarray:
+    """(length, length): how much input j changes output i of a mixer, at one random input.
+
+    The mean of |d y_i / d x_j| over input channels, for a random combination of output channels.
+
+    >>> from tnn.mixers.softmax import SoftmaxAttention
+    >>> from tnn.training.figures import influence
+    >>> matrix = influence(SoftmaxAttention(8, causal=True).eval(), length=4)
+    >>> bool(matrix[3, 0] > 0), bool(matrix[0, 3] > 0)
+    (True, False)
+    """
+    generator = torch.Generator().manual_seed(0)
+    like = next(mixer.parameters(), torch.empty(0))
+    x, signs = torch.randn(2, 1, length, mixer.hidden_size, generator=generator).to(like)
+    y = (mixer(x.requires_grad_()) * signs.sign()).sum((0, 2))  # (length,)
+    rows = [torch.autograd.grad(y[i], x, retain_graph=True)[0].abs().mean((0, 2)) for i in range(length)]
+    return torch.stack(rows).double().cpu().numpy()
+
+
+def _influence_kernel(name: str, mixer: Any, length: int) -> Kernel:
+    matrix = influence(mixer, length)
+    if not np.isfinite(matrix).all():
+        raise ValueError(f"{name} has derivatives that are NaN or infinite: nothing to draw")
+    lags = np.arange(0 if mixer.causal else 1 - length, length)
+    by_lag = [np.diagonal(matrix, -lag) for lag in lags]  # over the positions that have an input at this lag
+    low, high = np.array([np.quantile(sizes, [0.1, 0.9]) for sizes in by_lag]).T
+    positions = np.linspace(0, length - 1, min(KERNELS, length)).round().astype(int)
+    examples = np.full((len(lags), len(positions)), np.nan)
+    for column, i in enumerate(positions):
+        inside = (i - lags >= 0) & (i - lags < length)
+        row = matrix[i, i - lags[inside]]
+        examples[inside, column] = row / max(row.max(), TINY)
+    return Kernel(name, lags, np.array([sizes.mean() for sizes in by_lag]), low, high, examples, length, matrix)
 
 
 def _kernel(name: str, operator: Any, length: int) -> Kernel:
@@ -192,12 +233,14 @@ def _example_channels(lags: np.ndarray, size: np.ndarray) -> np.ndarray:
 def _draw_matrix(axes: "Axes", kernel: Kernel, length: int) -> None:
     from matplotlib.colors import LogNorm
 
-    mean = torch.from_numpy(kernel.mean_size)[:, None]
-    matrix = toeplitz_matrix(mean, length, causal=kernel.lags[0] == 0)[0].numpy()
+    matrix, symbol = kernel.matrix, "|dy/dx|"
+    if matrix is None:
+        mean = torch.from_numpy(kernel.mean_size)[:, None]
+        matrix, symbol = toeplitz_matrix(mean, length, causal=kernel.lags[0] == 0)[0].numpy(), "|t|"
     largest = max(matrix.max(), TINY)
     smallest = max(matrix.min(), DARKEST * largest)
     image = axes.imshow(matrix.clip(smallest), cmap="magma", norm=LogNorm(smallest, largest), interpolation="nearest")
-    tidy(axes, f"{kernel.name}: mean |t|", y="output position i", grid=False)
+    tidy(axes, f"{kernel.name}: mean {symbol}", y="output position i", grid=False)
     ticks = np.geomspace(smallest, largest, 4)
     bar = axes.figure.colorbar(image, ax=axes, ticks=ticks, format="%.2g", pad=0.02)
     bar.ax.tick_params(which="both", labelsize=7, labelcolor=INK, length=0)
@@ -209,7 +252,10 @@ def _draw_examples(axes: "Axes", kernel: Kernel) -> None:
     for t, color in zip(kernel.examples.T, COLORS, strict=False):
         axes.plot(kernel.lags, t, color=color, linewidth=1.2)
     _scale_lags(axes, kernel.lags)
-    tidy(axes, f"{kernel.examples.shape[1]} of {kernel.channels:,} kernels", y="t / max |t|")
+    if kernel.matrix is None:
+        tidy(axes, f"{kernel.examples.shape[1]} of {kernel.channels:,} kernels", y="t / max |t|")
+    else:
+        tidy(axes, f"{kernel.examples.shape[1]} of {kernel.channels:,} outputs", y="|dy/dx| / max")
 
 
 def _draw_sizes(axes: "Axes", kernel: Kernel) -> None:
@@ -220,7 +266,7 @@ def _draw_sizes(axes: "Axes", kernel: Kernel) -> None:
         axes.set_yscale("log")
         axes.set_ylim(bottom=max(kernel.low.min(), DARKEST * kernel.high.max(), TINY) / 2)
     half, most = kernel.distance_of(0.5), kernel.distance_of(0.9)
-    tidy(axes, f"50% up to lag {half}, 90% up to {most}", y="|t|")
+    tidy(axes, f"50% up to lag {half}, 90% up to {most}", y="|t|" if kernel.matrix is None else "|dy/dx|")
 
 
 def _scale_lags(axes: "Axes", lags: np.ndarray) -> bool:

@@ -35,6 +35,8 @@ def list_recipes() -> list[str]:
 def load_recipe(name: str, changes: Iterable[str] = ()) -> Recipe:
     """A recipe by name, or from a YAML file, with changes as `section.key=value`.
 
+    A mixer that is given as `package.module:Class` in `model.mixer` is imported and registered.
+
     >>> from tnn.training import load_recipe
     >>> recipe = load_recipe("mini-alm", ["training.steps=20", "model.decay=1"])
     >>> recipe.training.steps, recipe.model.changes
@@ -43,7 +45,19 @@ def load_recipe(name: str, changes: Iterable[str] = ()) -> Recipe:
     values = _read(name)
     for change in changes:
         _apply(values, change)
+    _load_mixers(values)
     return parse_recipe(values, name)
+
+
+def _load_mixers(values: dict[str, Any]) -> None:
+    """Only for recipes that the user names: a saved recipe.yaml, like a config.json, does not decide what code runs."""
+    model = values.get("model")
+    mixer = model.get("mixer") if isinstance(model, dict) else None
+    for path in mixer if isinstance(mixer, list) else [mixer]:
+        if isinstance(path, str) and ":" in path:
+            from tnn.mixers import load_mixer
+
+            load_mixer(path)
 
 
 def _read(name: str) -> dict[str, Any]:

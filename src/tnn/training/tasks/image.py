@@ -10,11 +10,11 @@ from transformers import PreTrainedModel
 
 from tnn.data.augmentation import Augmentation, EvaluationImages, TrainingImages, mixing_collate
 from tnn.data.images import ImageSet, open_images
-from tnn.models import TNNForImageClassification, TNNImageConfig, load_preset
+from tnn.models import TNNForImageClassification, TNNImageConfig
 from tnn.training.schema import Fraction, Recipe, Section, check_known_keys
 from tnn.training.tasks.classification import ClassificationTask, EvaluationSets, accuracy, majority_accuracy
 from tnn.training.tasks.registry import register_task
-from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head
+from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head, preset_config
 
 PIL_BICUBIC = 3
 SIZE_SAMPLES = 16  # images that are opened to find out whether all have one size
@@ -132,9 +132,7 @@ def _make_model(recipe: ImageRecipe, changes: dict[str, Any]) -> PreTrainedModel
     if recipe.model.start_from is not None:
         return load_head(TNNForImageClassification, checked_model_folder(recipe.model.start_from), changes)
     assert recipe.model.preset is not None
-    config = load_preset(recipe.model.preset, **changes)
-    if not isinstance(config, TNNImageConfig):
-        raise ValueError(f"model.preset must be an image model; got {recipe.model.preset!r}")
+    config = preset_config(recipe.model.preset, TNNImageConfig, "an image model", changes)
     return TNNForImageClassification(config)
 
 

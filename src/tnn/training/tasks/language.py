@@ -11,11 +11,11 @@ from tnn.data.blocks import CausalBlocks, MaskedBlocks, collate
 from tnn.data.corpus import Corpus, open_corpus
 from tnn.data.tokenizers import highest_id, load_tokenizer
 from tnn.data.tokens import Tokens, cache_folder, tokenize, tokenizer_for
-from tnn.models import TNNConfig, TNNForCausalLM, TNNForMaskedLM, load_preset
+from tnn.models import TNNConfig, TNNForCausalLM, TNNForMaskedLM
 from tnn.training.perplexity import Perplexity, block_perplexity, masked_perplexity, stream_perplexity
 from tnn.training.schema import Recipe, Section
 from tnn.training.tasks.registry import register_task
-from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head
+from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head, preset_config
 from tnn.training.tasks.task import EvaluationOptions, Task
 
 
@@ -68,10 +68,11 @@ class LanguageTask(Task[TextRecipe]):
         assert section.preset is not None
         special = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
         size = highest_id(tokenizer) + 1
-        config = load_preset(section.preset, **{"vocab_size": size, **special, **section.changes})
-        if not isinstance(config, TNNConfig) or config.is_decoder != self.is_causal:
-            kind = "causal" if self.is_causal else "bidirectional"
-            raise ValueError(f"model.preset must be a {kind} text model for {recipe.task}; got {section.preset!r}")
+        wanted = f"a {'causal' if self.is_causal else 'bidirectional'} text model for {recipe.task}"
+        fields = {"vocab_size": size, **special, **section.changes}
+        config = preset_config(section.preset, TNNConfig, wanted, fields)
+        if config.is_decoder != self.is_causal:
+            raise ValueError(f"model.preset must be {wanted}; got {section.preset!r}")
         if size > config.vocab_size:
             got = f"{config.vocab_size:,}, and the tokenizer has {size:,} tokens"
             raise ValueError(f"the tokenizer does not fit the model: its vocabulary is {got}")

@@ -13,13 +13,12 @@ from tnn.models import (
     TNNForImageClassification,
     TNNForSequenceClassification,
     TNNForSequencePairClassification,
-    load_preset,
 )
 from tnn.training.schema import Recipe, Section
 from tnn.training.tasks.classification import ClassificationTask, EvaluationSets, accuracy, majority_accuracy
 from tnn.training.tasks.language import load_with_tokenizer
 from tnn.training.tasks.registry import register_task
-from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head
+from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head, preset_config
 
 PAD = 0  # in all vocabularies of LRA
 
@@ -89,12 +88,9 @@ class Lra(ClassificationTask[LraRecipe]):
                 return load_head(head, folder, changes)
             return load_with_tokenizer(head, folder, changes, tokenizer)
         assert section.preset is not None
-        config = load_preset(section.preset, **changes)
-        if not isinstance(config, head.config_class):
-            kind = "an image" if head is TNNForImageClassification else "a text"
-            wanted = f"{kind} model for {recipe.data.task} with flavour {recipe.data.flavour}"
-            raise ValueError(f"model.preset must be {wanted}; got {section.preset!r}")
-        return head(config)
+        kind = "an image" if head is TNNForImageClassification else "a text"
+        wanted = f"{kind} model for {recipe.data.task} with flavour {recipe.data.flavour}"
+        return head(preset_config(section.preset, head.config_class, wanted, changes))
 
     def evaluation_sets(self, folder: Path, model: Any, recipe: LraRecipe) -> EvaluationSets:
         has_tokenizer = (folder / "tokenizer.json").is_file()

@@ -9,6 +9,8 @@ import torch
 from torch.utils.data import Dataset, Subset
 from transformers import PreTrainedModel
 
+from tnn.models import load_preset
+
 
 @dataclass(frozen=True)
 class TrainingSetup:
@@ -70,3 +72,10 @@ def checked_model_folder(folder: str | Path) -> Path:
     if not (Path(folder) / "config.json").is_file():
         raise FileNotFoundError(f"there is no model in {folder}: it must be a folder with a config.json")
     return Path(folder)
+
+
+def preset_config(name: str, kind: type, wanted: str, fields: dict[str, Any]) -> Any:
+    """The configuration of a preset with some fields changed; the preset must be of the `kind` that a task needs."""
+    if not isinstance(load_preset(name), kind):
+        raise ValueError(f"model.preset must be {wanted}; got {name!r}")
+    return load_preset(name, **fields)
