@@ -1,16 +1,22 @@
 # On a fresh machine with Python 3.11 and a C++ compiler. Each target makes .venv if it is missing.
 #   make demo       train a small language model, and show on a page what it can do (within five minutes on two cores)
-#   make test       lint, then every test
+#   make test       lint, then every test, one worker per core
+#   make quick      lint, then the fast tests: for the inner loop, in at most 90 seconds
 #   make lint       ruff and mypy
 #   make sanitize   the native kernel's tests under the address and undefined-behaviour sanitizers (GCC, CMake)
 
 PYTHON ?= python3
 BIN := .venv/bin
+WORKERS ?= logical
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: demo test lint sanitize clean
+.PHONY: demo test quick lint sanitize clean
 
 test: lint
-	$(BIN)/python -m pytest
+	$(PYTEST)
+
+quick: lint
+	$(PYTEST) -m "not slow"
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -1,3 +1,4 @@
+import os
 import random
 
 import pytest
@@ -9,6 +10,23 @@ WORDS = "a toeplitz matrix has the same entry along each diagonal so few numbers
 # One profile for every property: the same examples each run, and no deadline, for machines are noisy.
 settings.register_profile("tnn", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("tnn")
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # one worker per core: more threads would only compete
+    torch.set_num_threads(1)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
+
+
+def pytest_collection_modifyitems(items):
+    """Slow tests first, so that no worker is left with a long one at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    """Tokens are not kept in the home folder, nor shared between workers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TNN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(autouse=True)

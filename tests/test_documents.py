@@ -67,6 +67,7 @@ def examples(document):
     return re.findall(r"```python\n(.*?)```\n(?:```text\n(.*?)```)?", (ROOT / document).read_text(), re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", [document for document in DOCUMENTS if blocks(document, "python")])
 def test_python(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -170,6 +171,7 @@ def run(document, words):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_commands_of_the_readme(empty_folder):
     """In an empty folder, from a folder of texts to generated text."""
     Path("my-texts").mkdir()
@@ -185,6 +187,7 @@ def test_commands_of_the_readme(empty_folder):
     assert generated.strip()
 
 
+@pytest.mark.slow
 def test_commands(home, monkeypatch):
     for name in set(EXPERIMENTS) - {"alm"}:  # tests of their own plan the others
         monkeypatch.delitem(EXPERIMENTS, name)
