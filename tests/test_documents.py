@@ -171,6 +171,7 @@ def run(document, words):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_commands_of_the_readme(empty_folder):
     """In an empty folder, from a folder of texts to generated text."""
     Path("my-texts").mkdir()
