@@ -45,7 +45,7 @@ class Trial:
     """One row's measurement with one seed. `settings` are all that decides the outcome, in what JSON can hold.
 
     >>> from paper.harness.trial import Trial
-    >>> Trial("alm", "tnn", {"steps": 20}, lambda place: {"perplexity": 4.0}, seed=1).title
+    >>> Trial("alm", "tnn", {"steps": 20}, lambda context: {"perplexity": 4.0}, seed=1).title
     'alm, tnn, seed 1'
     """
 
