@@ -17,10 +17,10 @@ from tnn.training.figures import new_figure, save_figure
 from tnn.training.report import duration
 from tnn.training.runs import write_text
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
-def reproduce(name: str, options: Options, *, data: Path, out: Path, models: Path, say: Say = print) -> Outcome:
+def reproduce(name: str, options: Options, *, data: Path, out: Path, models: Path, log: Log = print) -> Outcome:
     """Run what is missing of an experiment, and write its records, table and figure to `out`/SCALE/NAME.*.
 
     >>> from pathlib import Path
@@ -37,22 +37,22 @@ def reproduce(name: str, options: Options, *, data: Path, out: Path, models: Pat
     place = Place(data, models / options.scale, records)
     trials = list({trial.key: trial for trial in experiment.plan(options)}.values())  # each once
     missing = [trial for trial in trials if records.find(trial) is None]
-    say(f"{name} at {options.scale} scale: {len(trials)} trials, {len(trials) - len(missing)} of them known")
+    log(f"{name} at {options.scale} scale: {len(trials)} trials, {len(trials) - len(missing)} of them known")
     for number, trial in enumerate(missing, start=1):
-        say(f"[{number}/{len(missing)}] {trial.title}")
-        record = _run_once(trial, place, say)
-        say(f"    {_summary(record)}{_remaining(missing[number:], trials, records)}")
+        log(f"[{number}/{len(missing)}] {trial.title}")
+        record = _run_once(trial, place, log)
+        log(f"    {_summary(record)}{_remaining(missing[number:], trials, records)}")
     outcome = experiment.conclude(options, records)
     write_outcome(experiment, outcome, options, records.folder)
-    say("\n\n".join(f"{table.title}\n\n{table.to_markdown()}" for table in outcome.tables))
+    log("\n\n".join(f"{table.title}\n\n{table.to_markdown()}" for table in outcome.tables))
     for claim in outcome.claims:
-        say(f"{claim.verdict}: {claim.text} ({claim.evidence})")
+        log(f"{claim.verdict}: {claim.text} ({claim.evidence})")
     return outcome
 
 
-def _run_once(trial: Trial, place: Place, say: Say) -> Record:
+def _run_once(trial: Trial, place: Place, log: Log) -> Record:
     """Unless another process has: processes may share folders, and experiments share trials."""
-    with locked(trial, place, say):
+    with locked(trial, place, log):
         record = place.records.find(trial)
         if record is None:
             record = run_trial(trial, place)
@@ -131,9 +131,9 @@ def command(name: str, options: Options) -> str:
     >>> from paper.running import command
     >>> from paper.harness.trial import Options
     >>> command("alm", Options(methods=("tnn", "transformer"), steps=20))
-    'tnn reproduce alm --scale mini --methods tnn,transformer --steps 20'
+    'python -m paper alm --scale mini --methods tnn,transformer --steps 20'
     """
-    words = ["tnn reproduce", name, "--scale", options.scale]
+    words = ["python -m paper", name, "--scale", options.scale]
     chosen: dict[str, Any] = asdict(options)
     if options.methods:
         words += ["--methods", ",".join(options.methods)]

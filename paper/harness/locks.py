@@ -9,7 +9,7 @@ from paper.harness.trial import Place, Trial
 
 
 @contextmanager
-def locked(trial: Trial, place: Place, say: Callable[[str], None] = lambda text: None) -> Iterator[None]:
+def locked(trial: Trial, place: Place, log: Callable[[str], None] = lambda text: None) -> Iterator[None]:
     """Other processes that want the same trial, or the model that it trains, wait."""
     path = place.models / "locks" / f"{trial.experiment}-{trial.folder(place).name}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -17,7 +17,7 @@ def locked(trial: Trial, place: Place, say: Callable[[str], None] = lambda text:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        say("    another process measures it: waiting")
+        log("    another process measures it: waiting")
         lock.acquire()
     try:
         yield

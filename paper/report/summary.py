@@ -38,7 +38,7 @@ IN_PART = (
     "is not measured if trials are missing that could change the verdict, or if no method learnt what it is about."
 )
 NOTHING = "Nothing of it has been measured yet."
-PAPER = "tnn reproduce all --scale paper --data-dir DIR"
+PAPER = "python -m paper all --scale paper --data-dir DIR"
 COST = (
     f"An estimate: {FLOPS} operations for a parameter and a token, on one A100 at "
     f"{SHARE:.0%} of its peak, which is {PEAK['fp32'] / 1e12:g} TFLOP/s in fp32, the paper's precision, and "
@@ -131,7 +131,7 @@ def gather(options: Options, records: Records) -> Summary:
     >>> from paper.report.summary import gather
     >>> from paper.harness.trial import Options
     >>> gather(Options(), Records(Path("results/mini"))).sections[0].command  # doctest: +SKIP
-    'tnn reproduce alm --scale mini'
+    'python -m paper alm --scale mini'
     """
     sections = tuple(_section(experiment, options, records) for experiment in EXPERIMENTS.values())
     return Summary(options.scale, sections, _spent(sections), (_recipes(), _experiments()))

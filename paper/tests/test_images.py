@@ -8,10 +8,10 @@ import torch
 from typer.testing import CliRunner
 
 from paper import images
+from paper.__main__ import app
 from paper.harness.trainings import Search
 from paper.harness.trial import Options
 from paper.images import IMAGE, MODELS, ROWS, SIZES
-from tnn.cli import app
 from tnn.layers import count_parameters
 from tnn.models import TNNForImageClassification, load_preset
 from tnn.training.recipe import read_yaml
@@ -55,7 +55,7 @@ def test_image_from_the_command_line(tmp_path, monkeypatch):
         np.save(folder / f"x_{split}.npy", np.random.default_rng(0).integers(0, 256, (count, 32, 32), np.uint8))
         np.save(folder / f"y_{split}.npy", np.arange(count) % 10)
     folders = ["--data-dir", folder.parent, "--out", tmp_path / "results", "--models", tmp_path / "runs"]
-    found = CliRunner().invoke(app, ["reproduce", "image", "--steps", "2", *map(str, folders)], catch_exceptions=False)
+    found = CliRunner().invoke(app, ["image", "--steps", "2", *map(str, folders)], catch_exceptions=False)
     assert found.exit_code == 0, found.output
     lines = (tmp_path / "results/mini/image.jsonl").read_text().splitlines()
     assert str(tmp_path) not in "".join(lines)

@@ -51,7 +51,7 @@ def run(tmp_path, experiment):
     def go(**options):
         said = []
         places = {"data": tmp_path, "out": tmp_path / "results", "models": tmp_path / "runs"}
-        running.reproduce("made", Options(**options), **places, say=said.append)
+        running.reproduce("made", Options(**options), **places, log=said.append)
         return "\n".join(said)
 
     return go
@@ -88,7 +88,7 @@ def test_records_say_all_that_is_needed(run, tmp_path):
 def test_the_page_has_command_table_and_claims(run, tmp_path):
     run(methods=("a",), steps=3)
     text = (tmp_path / "results/mini/made.md").read_text()
-    assert "tnn reproduce made --scale mini --methods a --steps 3" in text
+    assert "python -m paper made --scale mini --methods a --steps 3" in text
     assert "| a   | 0.50 ± 0.71 |" in text
     assert "- **holds**: All is well. *seen*" in text
 
@@ -139,7 +139,7 @@ def test_a_trial_of_another_process_is_waited_for(run, calls, tmp_path, experime
         "made",
         Options(methods=("a",), seeds=1),
         **places,
-        say=lambda text: (said.append(text), waiting.set() if "waiting" in text else None),
+        log=lambda text: (said.append(text), waiting.set() if "waiting" in text else None),
     )
     thread.join()
     assert calls == [("a", 0)]

@@ -45,7 +45,7 @@ def run(home, place):
     def go(name, **options):
         said = []
         places = {"data": home, "out": place.records.folder.parent, "models": place.models}
-        return reproduce(name, Options(steps=2, **options), **places, say=said.append), said
+        return reproduce(name, Options(steps=2, **options), **places, log=said.append), said
 
     return go
 

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from paper import published
+from paper.__main__ import app
 from paper.harness import trainings
 from paper.harness.judging import spread
 from paper.harness.trainings import best_rate
@@ -22,7 +23,6 @@ from paper.language.counts import PRIOR, about_counts, count_losses, count_trial
 from paper.language.extrapolation import EXTRAPOLATION
 from paper.language.longer import LONGER, about_longer
 from paper.language.rates import rate_trials
-from tnn.cli import app
 from tnn.models import load_preset
 from tnn.training.extrapolation import LENGTHS
 from tnn.training.run_recipe import Diverged
@@ -126,7 +126,7 @@ def test_the_best_rate_is_that_of_the_lowest_loss(place, record):
 
 def reproduce(name, tmp_path, *more):
     folders = ["--data-dir", tmp_path / "data", "--out", tmp_path / "results", "--models", tmp_path / "runs"]
-    return CliRunner().invoke(app, ["reproduce", name, *map(str, [*folders, *more])], catch_exceptions=False)
+    return CliRunner().invoke(app, [name, *map(str, [*folders, *more])], catch_exceptions=False)
 
 
 def test_alm_from_the_command_line(tmp_path, wikitext):
@@ -134,7 +134,7 @@ def test_alm_from_the_command_line(tmp_path, wikitext):
     found = reproduce("alm", tmp_path, *arguments)
     assert found.exit_code == 0, found.output
     table = (tmp_path / "results/mini/alm.md").read_text()
-    assert "tnn reproduce alm --scale mini --methods tnn,transformer --steps 20" in table
+    assert "python -m paper alm --scale mini --methods tnn,transformer --steps 20" in table
     assert (tmp_path / "results/mini/alm.png").stat().st_size > 10_000
     entries = [json.loads(line) for line in (tmp_path / "results/mini/alm.jsonl").read_text().splitlines()]
     assert len(entries) == 13  # for each method three rates and three seeds, and the counts

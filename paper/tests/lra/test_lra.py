@@ -9,13 +9,13 @@ import torch
 from typer.testing import CliRunner
 
 from paper import published
+from paper.__main__ import app
 from paper.harness.trial import Options, Trial
 from paper.lra import lra, setups, trials
 from paper.lra.findings import Findings, accuracy_table, draw_arena, rank_table
 from paper.lra.longer import ARENA_LONGER, about_longer
 from paper.lra.lra import LRA, LRA_LARGE
 from paper.lra.setups import MINI, ONE_AXIS, PICTURES, QUOTED, RELATIVE, ROWS, mini_model
-from tnn.cli import app
 from tnn.data.lra.pathfinder import generate_pathfinder
 from tnn.layers import count_parameters
 from tnn.models import TNNForImageClassification, TNNForSequenceClassification, load_preset
@@ -104,7 +104,7 @@ def test_lra_from_the_command_line(tmp_path, data, monkeypatch):
     for task in ("listops", "image"):
         monkeypatch.delitem(MINI, task)
     folders = ["--data-dir", data, "--out", tmp_path / "results", "--models", tmp_path / "runs"]
-    arguments = ["reproduce", "lra", "--methods", f"tnn,{ONE_AXIS}", "--steps", "2", *map(str, folders)]
+    arguments = ["lra", "--methods", f"tnn,{ONE_AXIS}", "--steps", "2", *map(str, folders)]
     found = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert found.exit_code == 0, found.output
     lines = (tmp_path / "results/mini/lra.jsonl").read_text().splitlines()

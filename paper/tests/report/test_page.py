@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from paper import running
+from paper.__main__ import app
 from paper.catalogue import EXPERIMENTS
 from paper.harness.experiment import Claim, Experiment, Outcome, Table
 from paper.harness.judging import collect, spread, verdict_of
@@ -16,8 +17,7 @@ from paper.harness.trial import Options, Trial
 from paper.report import summary
 from paper.report.cost import Cost
 from paper.report.discrepancies import DISCREPANCIES
-from paper.report.page import write_report
-from tnn.cli import app
+from paper.report.pages import write_report
 from tnn.training.figures import new_figure
 
 EMPTY = {"img", "meta"}  # elements that are never closed
@@ -35,7 +35,7 @@ KNOWN = [
     "<y> 1 < 2",  # the evidence of the second claim
     "Checked: with & without 1.",
     "The scores of <second>",
-    "tnn reproduce second --scale mini",
+    "python -m paper second --scale mini",
     "2 of 2 trials measured · 1.7 h · at most 701 MB · learning rates 0.001, 0.003 tried for 300 updates each",
     "3 of 3 trials measured · 2 of them in other experiments · 50 min 0 s · at most 702 MB",
     "Scores <b>",
@@ -131,7 +131,7 @@ def read(out):
 
 
 def test_it_needs_nothing_else(known, out):
-    assert write_report(Options(), out, say=lambda text: None) == out / "report.html"
+    assert write_report(Options(), out, log=lambda text: None) == out / "report.html"
     html = (out / "report.html").read_text(encoding="utf-8")
     reader = Reader(html)
     assert not re.search(r"https?:|//|url\(|@import", re.sub(r"base64,[A-Za-z0-9+/=]+", "", html))
@@ -145,25 +145,25 @@ def test_it_needs_nothing_else(known, out):
 
 
 def test_what_is_known_is_there(known, out):
-    write_report(Options(), out, say=lambda text: None)
+    write_report(Options(), out, log=lambda text: None)
     text = "".join(read(out).texts)
     assert [words for words in KNOWN if words not in text] == []
 
 
 def test_verdicts_can_be_seen_at_a_glance(known, out):
-    write_report(Options(), out, say=lambda text: None)
+    write_report(Options(), out, log=lambda text: None)
     classes = read(out).classes
     assert classes.count("verdict") == 2 * 3  # each claim in the summary and in its section
     assert [classes.count(color) for color in ("good", "fair", "bad")] == [2, 2, 2]
 
 
 def test_the_summary_comes_first(known, out):
-    write_report(Options(), out, say=lambda text: None)
+    write_report(Options(), out, log=lambda text: None)
     assert read(out).ids == ["claims", "first", "second", "third", "discrepancies", "cost"]
 
 
 def test_the_readme_says_the_same(known, out):
-    write_report(Options(), out, say=lambda text: None)
+    write_report(Options(), out, log=lambda text: None)
     text = (out / "README.md").read_text(encoding="utf-8")
     assert "Claims that hold: 1, that hold in part: 1, that do not hold: 1, that are not measured: 0." in text
     assert "- ✗ **does not hold**: first <x1> & so on. *<y> 1 < 2* Checked: with & without 1." in text
@@ -178,7 +178,7 @@ def test_the_readme_says_the_same(known, out):
 
 def test_no_records(made, out):
     said = []
-    write_report(Options(), out, say=said.append)
+    write_report(Options(), out, log=said.append)
     reader = read(out)
     text = "".join(reader.texts)
     assert "Of 4 trials none has been measured yet." in text
@@ -190,15 +190,15 @@ def test_no_records(made, out):
 
 
 def test_records_of_other_settings_are_others(known, out):
-    write_report(Options(steps=20), out, say=lambda text: None)
+    write_report(Options(steps=20), out, log=lambda text: None)
     assert "Of 4 trials none has been measured yet." in "".join(read(out).texts)
 
 
 def test_paper_scale(made, out):
-    write_report(Options(scale="paper"), out, say=lambda text: None)
+    write_report(Options(scale="paper"), out, log=lambda text: None)
     text = "".join(read(out).texts)
     assert "At paper scale models, data and updates are the published ones." in text
-    assert "tnn reproduce first --scale paper" in text
+    assert "python -m paper first --scale paper" in text
 
 
 def test_costs_are_added_up(made, records):
@@ -213,25 +213,25 @@ def test_costs_are_added_up(made, records):
     ]
 
 
-def tnn(out, *words):
-    return CliRunner().invoke(app, ["reproduce", *words, "--out", str(out), "--models", str(out / "models")])
+def paper(out, *words):
+    return CliRunner().invoke(app, [*words, "--out", str(out), "--models", str(out / "models")])
 
 
 def test_the_commands(made, out, monkeypatch):
     monkeypatch.setattr(running, "versions", lambda: VERSIONS)
-    done = tnn(out, "all")
+    done = paper(out, "all")
     assert done.exit_code == 0, done.output
     assert done.output.count(" at mini scale: ") == 3
     assert "4 of 4 trials have been measured" in done.output
     (out / "report.html").unlink()
-    done = tnn(out, "report")
+    done = paper(out, "report")
     assert done.exit_code == 0, done.output
     assert " at mini scale: " not in done.output
     assert (out / "report.html").is_file()
 
 
 def test_rows_are_of_one_experiment(made, out):
-    done = tnn(out, "all", "--methods", "tnn")
+    done = paper(out, "all", "--methods", "tnn")
     assert done.exit_code == 1
     assert done.output == "error: --methods chooses rows of one experiment; all is of all\n"
 

@@ -31,11 +31,11 @@ from tnn.training.runs import write_text
 COLORS: dict[Verdict, str] = {"holds": "good", "holds in part": "fair", "does not hold": "bad", "not measured": "none"}
 
 
-def write_report(options: Options, out: Path, say: Callable[[str], None] = print) -> Path:
+def write_report(options: Options, out: Path, log: Callable[[str], None] = print) -> Path:
     """Make `out`/README.md and `out`/report.html of the records in `out`. -> the path of the page.
 
     >>> from pathlib import Path
-    >>> from paper.report.page import write_report
+    >>> from paper.report.pages import write_report
     >>> from paper.harness.trial import Options
     >>> write_report(Options(), Path("results"))  # doctest: +SKIP
     PosixPath('results/report.html')
@@ -51,7 +51,7 @@ def write_report(options: Options, out: Path, say: Callable[[str], None] = print
             pictures[name] = (folder / f"{name}.png").read_bytes()
     write_text(out / "README.md", readme(found))
     write_text(out / "report.html", page(found, pictures))
-    say(f"{found.extent()} {out / 'report.html'} and {out / 'README.md'} show them")
+    log(f"{found.extent()} {out / 'report.html'} and {out / 'README.md'} show them")
     return out / "report.html"
 
 
