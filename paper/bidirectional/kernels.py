@@ -1,6 +1,7 @@
 """Kernels: the Toeplitz matrices of the bidirectional TNN, and how near to the diagonal their weight is."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,10 @@ from paper.bidirectional.trials import pre_trainings
 from paper.harness.experiment import Claim, Experiment, Outcome, Table
 from paper.harness.judging import verdict_of
 from paper.harness.records import Records
-from paper.harness.trainings import trained
+from paper.harness.trainings import measure_trained
 from paper.harness.trial import Metrics, Options, Place, Trial
 from tnn.training.evaluation import load_model
 from tnn.training.figures import Kernel, draw_kernels, find_kernels
-from tnn.training.run_recipe import Diverged
 
 LENGTHS = {"mini": 128, "paper": 512}  # those of the pre-training
 BAND = 4  # diagonals to each side of the middle one
@@ -36,11 +36,12 @@ def _trial(of: Trial, length: int) -> Trial:
 
 
 def _work(place: Place, of: Trial, length: int) -> Metrics:
-    try:
-        model = load_model(trained(of, place))
-    except Diverged as error:
-        return {"failed": str(error)}
-    torch.manual_seed(of.seed)
+    return measure_trained(of, place, partial(_measure, seed=of.seed, length=length))
+
+
+def _measure(folder: Path, seed: int, length: int) -> Metrics:
+    model = load_model(folder)
+    torch.manual_seed(seed)
     untrained = type(model)(model.config)
     kernels = find_kernels(model, length)
     return {

@@ -8,14 +8,13 @@ from functools import partial
 from pathlib import Path
 
 from paper import published
-from paper.harness.trainings import Search, Setup, search_trials, trained, training_trial
+from paper.harness.trainings import Search, Setup, measure_trained, search_trials, training_trial
 from paper.harness.trial import Metrics, Options, Place, Scale, Trial
 from tnn.layers import count_parameters
 from tnn.training import runs
 from tnn.training.evaluation import load_model
 from tnn.training.perplexity import from_loss
 from tnn.training.recipe import GlueRecipe, ModelSection, Recipe
-from tnn.training.run_recipe import SCORES, Diverged, train
 
 METHODS = tuple(published.GLUE)
 FIRST_TOKEN = "tnn-first"  # TNN with the head of all others: it reads the first token, not the mean over all
@@ -118,17 +117,17 @@ def tuning_trial(row: str, of: Trial, task: str, options: Options) -> Trial:
     changes = {"pooling": "first"} if row == FIRST_TOKEN else {}
     setup = EXTENTS[options.scale].tasks[task]
     epochs = (setup.load().training.epochs or 1) * _share(options)
-    recipe = setup.load(f"training.epochs={epochs}", f"training.seed={of.seed}")
+    recipe = setup.load(epochs=epochs, seed=of.seed)
     assert isinstance(recipe, GlueRecipe)
     chosen = recipe.model_dump(mode="json", exclude={"about", "name", "model"}, exclude_defaults=True)
 
     def work(place: Place) -> Metrics:
-        try:
-            base = trained(of, place)
-        except Diverged as error:
-            return {"score": 0.0, "failed": str(error)}  # 0, as in the paper's averages
-        section = ModelSection(start_from=str(base), **changes)
-        return _tune(recipe, section, place.data, trial.folder(place))
+        def tune(base: Path) -> Metrics:
+            section = ModelSection(start_from=str(base), **changes)
+            return _tune(recipe, section, place.data, trial.folder(place))
+
+        metrics = measure_trained(of, place, tune)
+        return {"score": 0.0, **metrics} if "failed" in metrics else metrics  # 0, as in the paper's averages
 
     cost = max(1.0, 400 * _share(options))  # as so many updates of a pre-training
     trial = Trial("glue", row, {"of": of.settings, "recipe": chosen, **changes}, work, task, of.seed, cost)
@@ -137,6 +136,8 @@ def tuning_trial(row: str, of: Trial, task: str, options: Options) -> Trial:
 
 def _tune(recipe: GlueRecipe, model: ModelSection, data: Path, out: Path) -> Metrics:
     """What counts is the score; the tuned models are not kept."""
+    from tnn.training.run_recipe import SCORES, train
+
     sentences = recipe.data.model_copy(update={"glue": str(data / recipe.data.glue)})
     recipe = recipe.model_copy(update={"model": model, "data": sentences})
     train(recipe, out, resume=(out / runs.RECIPE).is_file(), say=lambda text: None)

@@ -32,7 +32,7 @@ class _File(NamedTuple):
 
     stamp: tuple[int, ...]  # changes when the file does
     records: list[Record]
-    index: dict[str, Record]  # by key; the last record of a key
+    by_key: dict[str, Record]  # the last record of each key
 
 
 class Records:
@@ -64,7 +64,7 @@ class Records:
     def find(self, trial: Trial) -> Record | None:
         """What was measured with these settings; the last record, if there are several."""
         file = self._load(trial.experiment)
-        return file.index.get(_key(trial)) if file.index else None
+        return file.by_key.get(_key(trial)) if file.by_key else None
 
     def read(self, experiment: str) -> Iterator[Record]:
         """All records of an experiment, in the order in which they were added, with the settings in today's names."""

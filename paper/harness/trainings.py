@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -14,9 +13,10 @@ from paper.harness.trial import Metrics, Place, Trial
 from tnn.models import load_preset
 from tnn.training import runs
 from tnn.training.recipe import Recipe, load_recipe, parse_recipe
-from tnn.training.run_recipe import Diverged, train
 
-NAMES = ("id2label", "label2id")  # of a configuration: nothing depends on them
+# tnn.training.run_recipe is imported where a model is trained: a report from records does without it.
+
+LABELS = ("id2label", "label2id")  # fields of a configuration on which nothing depends
 Measure = Callable[[Path, Recipe], Metrics]  # of the model in a folder
 
 
@@ -28,12 +28,19 @@ class Setup:
     changes: tuple[str, ...] = ()
     paths: tuple[str, ...] = ("data.corpus",)
 
-    def load(self, *more: str) -> Recipe:
-        return _load(self.recipe, (*self.changes, *more))
+    def load(self, **training: Any) -> Recipe:
+        """The recipe, with values of its training section changed."""
+        recipe = _load(self.recipe, self.changes)
+        if not training:
+            return recipe
+        section = recipe.training.model_validate(recipe.training.model_dump(exclude_unset=True) | training)
+        return recipe.model_copy(update={"training": section})
 
-    def settings(self, *more: str) -> dict[str, Any]:
+    def settings(self, **training: Any) -> dict[str, Any]:
         """What differs from the defaults, of the recipe and of the preset that it names."""
-        return deepcopy(_settings(self.recipe, (*self.changes, *more)))
+        recipe = self.load(**training).model_dump(mode="json", exclude={"about", "name"}, exclude_defaults=True)
+        model = _model_settings(self.recipe, self.changes)
+        return {"recipe": recipe} if model is None else {"recipe": recipe, "model": model}
 
 
 @cache  # several tables share trials, and a table is planned and concluded
@@ -42,14 +49,13 @@ def _load(name: str, changes: tuple[str, ...]) -> Recipe:
 
 
 @cache
-def _settings(name: str, changes: tuple[str, ...]) -> dict[str, Any]:
-    recipe = _load(name, changes)
-    settings = {"recipe": recipe.model_dump(mode="json", exclude={"about", "name"}, exclude_defaults=True)}
-    if recipe.model.preset is not None:
-        config = load_preset(recipe.model.preset, **recipe.model.changes)
-        values = {f.name: (getattr(config, f.name, f.default), f.default) for f in fields(config)}
-        settings["model"] = {k: value for k, (value, default) in values.items() if value != default and k not in NAMES}
-    return settings
+def _model_settings(name: str, changes: tuple[str, ...]) -> dict[str, Any] | None:
+    section = _load(name, changes).model
+    if section.preset is None:
+        return None
+    config = load_preset(section.preset, **section.changes)
+    values = {field.name: (getattr(config, field.name, field.default), field.default) for field in fields(config)}
+    return {name: value for name, (value, default) in values.items() if value != default and name not in LABELS}
 
 
 @dataclass(frozen=True)
@@ -66,10 +72,9 @@ def search_trials(experiment: str, row: str, setup: Setup, search: Search | None
         return []
     trials = []
     for rate in search.rates:
-        warmup = f"training.warmup_steps={max(1, search.steps // 10)}"
-        changes = (f"training.steps={search.steps}", f"training.learning_rate={rate}", warmup)
+        training = {"steps": search.steps, "learning_rate": rate, "warmup_steps": max(1, search.steps // 10)}
         name = " ".join(word for word in (part, f"rate {rate:g}") if word)
-        trials.append(_trial(experiment, row, name, setup, changes, (), _nothing, keep=False))
+        trials.append(_trial(experiment, row, name, setup, training, (), _nothing, keep=False))
     return trials
 
 
@@ -84,8 +89,7 @@ def training_trial(
     part: str = "",
 ) -> Trial:
     """A whole training, at the best rate of the searches or the recipe's own; `measure` adds to what train() found."""
-    changes = (f"training.seed={seed}",)
-    return _trial(experiment, row, part, setup, changes, tuple(searches), measure or _nothing, keep=True)
+    return _trial(experiment, row, part, setup, {"seed": seed}, tuple(searches), measure or _nothing, keep=True)
 
 
 def _trial(
@@ -93,12 +97,12 @@ def _trial(
     row: str,
     part: str,
     setup: Setup,
-    changes: tuple[str, ...],
+    training: dict[str, Any],
     searches: tuple[Trial, ...],
     measure: Measure,
     keep: bool,
 ) -> Trial:
-    recipe, settings = setup.load(*changes), setup.settings(*changes)
+    recipe, settings = setup.load(**training), setup.settings(**training)
     if searches:
         del settings["recipe"]["training"]["learning_rate"]
         rates = [trial.settings["recipe"]["training"]["learning_rate"] for trial in searches]
@@ -107,6 +111,8 @@ def _trial(
     def work(place: Place) -> Metrics:
         chosen = _with_paths(recipe, setup, place.data)
         if searches:
+            from tnn.training.run_recipe import Diverged
+
             try:
                 chosen = _with_rate(chosen, best_rate(searches, place))
             except Diverged as error:
@@ -122,6 +128,8 @@ def _trial(
 
 def train_once(recipe: Recipe, folder: Path, measure: Measure) -> Metrics:
     """From where it stands. A loss that is no number is an outcome too."""
+    from tnn.training.run_recipe import Diverged, train
+
     finished, done = runs.is_finished(folder), runs.step_of(runs.last_checkpoint(folder))
     rate, begun = recipe.training.learning_rate, perf_counter()
     try:
@@ -134,8 +142,21 @@ def train_once(recipe: Recipe, folder: Path, measure: Measure) -> Metrics:
     return {"learning_rate": rate, **measured, **speed, **measure(folder, recipe)}
 
 
+def measure_trained(of: Trial, place: Place, measure: Callable[[Path], Metrics]) -> Metrics:
+    """Metrics of the model that another trial trains; if that training failed, this trial has failed too."""
+    from tnn.training.run_recipe import Diverged
+
+    try:
+        folder = trained(of, place)
+    except Diverged as error:
+        return {"failed": str(error)}
+    return measure(folder)
+
+
 def trained(of: Trial, place: Place) -> Path:
     """The folder of a trained model; it is trained again if it was measured before, and is gone."""
+    from tnn.training.run_recipe import Diverged
+
     record = place.records.find(of)
     if record is not None and "failed" in record.metrics:
         raise Diverged(f"the training failed: {record.metrics['failed']}")
@@ -149,17 +170,19 @@ def trained(of: Trial, place: Place) -> Path:
 
 def best_rate(searches: Sequence[Trial], place: Place) -> float:
     """The one with the lowest loss on validation."""
-    found = {}
+    from tnn.training.run_recipe import Diverged
+
+    losses = {}
     for trial in searches:
         record = place.records.find(trial)
         if record is None:
             raise ValueError(f"{trial.title} comes first: its record is missing")
         loss = record.metrics.get("eval_loss")
         if loss is not None:
-            found[record.metrics["learning_rate"]] = loss
-    if not found:
-        raise Diverged(f"{searches[0].row}: no learning rate that was tried gave a number")
-    return min(found, key=lambda rate: found[rate])
+            losses[record.metrics["learning_rate"]] = loss
+    if not losses:
+        raise Diverged(f"{searches[0].row}: the loss was NaN or infinite at every learning rate that was tried")
+    return min(losses, key=lambda rate: losses[rate])
 
 
 def _with_rate(recipe: Recipe, rate: float) -> Recipe:

@@ -1,18 +1,18 @@
 """The rates that learned decays come to: whether training itself asks for a long memory or a short one."""
 
 from functools import partial
+from pathlib import Path
 from statistics import mean
 
 import torch
 from torch import Tensor, nn
 
 from paper.harness.records import Records
-from paper.harness.trainings import trained
+from paper.harness.trainings import measure_trained
 from paper.harness.trial import Metrics, Options, Place, Trial
 from paper.language.trials import variant_trials
 from tnn.layers.decay import Decay
 from tnn.training.evaluation import load_model
-from tnn.training.run_recipe import Diverged
 
 SHARES = (0.25, 0.5, 0.75)  # of the channels that have a rate below
 
@@ -30,11 +30,12 @@ def _trial(of: Trial) -> Trial:
 
 
 def _work(place: Place, of: Trial) -> Metrics:
-    try:
-        model = load_model(trained(of, place))
-    except Diverged as error:
-        return {"failed": str(error)}
-    torch.manual_seed(of.seed)
+    return measure_trained(of, place, partial(_measure, seed=of.seed))
+
+
+def _measure(folder: Path, seed: int) -> Metrics:
+    model = load_model(folder)
+    torch.manual_seed(seed)
     return {"before": _quantiles(type(model)(model.config)), "after": _quantiles(model)}
 
 

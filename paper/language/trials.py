@@ -6,7 +6,7 @@ from math import inf
 from pathlib import Path
 
 from paper.harness.records import Record
-from paper.harness.trainings import Search, Setup, search_trials, trained, training_trial
+from paper.harness.trainings import Search, Setup, measure_trained, search_trials, training_trial
 from paper.harness.trial import Metrics, Options, Place, Scale, Trial
 from paper.language.variants import VARIANTS
 from tnn.layers import count_parameters
@@ -15,7 +15,6 @@ from tnn.training.evaluation import load_model, load_text
 from tnn.training.extrapolation import LENGTHS, Extrapolation, extrapolate
 from tnn.training.perplexity import Perplexity, block_perplexity, from_loss
 from tnn.training.recipe import Recipe
-from tnn.training.run_recipe import Diverged
 
 METHODS = (
     *("transformer", "alibi", "transformer-ls", "flash", "flash-quad", "elu", "performer", "cosformer"),
@@ -139,10 +138,10 @@ def lengths_trial(of: Trial, options: Options, experiment: str = "extrapolation"
 
 
 def _lengths(place: Place, of: Trial, tokens: int | None) -> Metrics:
-    try:
-        folder = trained(of, place)
-    except Diverged as error:
-        return {"failed": str(error)}
+    return measure_trained(of, place, partial(_measure_lengths, tokens=tokens))
+
+
+def _measure_lengths(folder: Path, tokens: int | None) -> Metrics:
     model = load_model(folder)
     text = load_text(folder, model, None, "test")
     found = extrapolate(model, text.tokens, LENGTHS, text.tokenizer.eos_token_id, text.length, max_tokens=tokens)

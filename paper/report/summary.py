@@ -9,7 +9,7 @@ from paper.catalogue import EXPERIMENTS
 from paper.harness.experiment import Experiment, Outcome, Table, Verdict
 from paper.harness.records import Record, Records
 from paper.harness.trial import Options, Scale, Trial
-from paper.report.cost import FLOPS, PEAK, SHARE, Cost, experiment_costs, recipe_costs
+from paper.report.cost import FLOPS, PEAK, SHARE, Cost, Estimates, load_estimates
 from paper.running import command
 from tnn.training.report import duration
 
@@ -134,7 +134,8 @@ def gather(options: Options, records: Records) -> Summary:
     'python -m paper alm --scale mini'
     """
     sections = tuple(_section(experiment, options, records) for experiment in EXPERIMENTS.values())
-    return Summary(options.scale, sections, _spent(sections), (_recipes(), _experiments()))
+    estimates = load_estimates()
+    return Summary(options.scale, sections, _spent(sections), (_recipes(estimates), _experiments(estimates)))
 
 
 def _section(experiment: Experiment, options: Options, records: Records) -> Section:
@@ -198,19 +199,19 @@ def _spent(sections: Iterable[Section]) -> Table:
     return Table("Measured, at this scale", tuple(rows))
 
 
-def _recipes() -> Table:
+def _recipes(estimates: Estimates) -> Table:
     """What one training of each of the paper's recipes would cost."""
     rows: list[tuple[str, ...]] = [("recipe", "parameters", "updates", "tokens an update", *HOURS)]
-    for name, cost in recipe_costs().items():
+    for name, cost in estimates.recipes.items():
         sizes = (f"{cost.parameters:,}", f"{cost.updates:,}", f"{cost.tokens:,}")
         rows.append((name, *sizes, *_hours([cost])))
     return Table("One training of TNN", tuple(rows))
 
 
-def _experiments() -> Table:
+def _experiments(estimates: Estimates) -> Table:
     """What all trainings of the experiments would cost."""
-    costs = {name: list(experiment_costs(experiment)) for name, experiment in EXPERIMENTS.items()}
-    costs["all"] = [cost for found in costs.values() for cost in found]
+    costs = {name: list(counter.elements()) for name, counter in estimates.experiments.items()}
+    costs["all"] = [cost for several in costs.values() for cost in several]
     rows = [(name, str(len(found)), *_hours(found)) for name, found in costs.items() if found]
     return Table("All trainings of the experiments", (("experiment", "trainings", *HOURS), *rows))
 

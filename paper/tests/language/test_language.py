@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from paper import published
 from paper.__main__ import app
-from paper.harness import trainings
 from paper.harness.judging import spread
 from paper.harness.trainings import best_rate
 from paper.harness.trial import Options, Place
@@ -24,6 +23,7 @@ from paper.language.extrapolation import EXTRAPOLATION
 from paper.language.longer import LONGER, about_longer
 from paper.language.rates import rate_trials
 from tnn.models import load_preset
+from tnn.training import run_recipe
 from tnn.training.extrapolation import LENGTHS
 from tnn.training.run_recipe import Diverged
 
@@ -195,7 +195,7 @@ def test_a_loss_that_is_no_number_is_an_outcome(tmp_path, wikitext, place, monke
     def fail(*_, **__):
         raise Diverged("the loss is nan at step 3; there is no checkpoint before it")
 
-    monkeypatch.setattr(trainings, "train", fail)
+    monkeypatch.setattr(run_recipe, "train", fail)
     trial = ALM.plan(Options(methods=("tnn",), seeds=1, steps=4))[0]
     assert trial.work(place) == {"learning_rate": 1e-3, "failed": "the loss is nan at step 3"}
 

@@ -5,7 +5,7 @@ import pytest
 from paper.harness.experiment import Experiment, Outcome
 from paper.harness.trainings import Setup, training_trial
 from paper.harness.trial import Trial
-from paper.report.cost import experiment_costs, recipe_costs, training_cost
+from paper.report.cost import estimate, experiment_costs, load_estimates, recipe_costs, training_cost
 from tnn.training.recipe import load_recipe
 
 
@@ -51,3 +51,7 @@ def test_an_experiment_counts_its_own_trainings_once():
 
     costs = list(experiment_costs(Experiment("made", "", ("tnn",), plan, lambda options, records: Outcome(()))))
     assert [(cost.updates, cost.tokens) for cost in costs] == [(10, 32 * 2048)]
+
+
+def test_the_file_is_of_today():
+    assert load_estimates() == estimate(), "python -m paper.report.cost writes it anew"

@@ -1,6 +1,7 @@
 """The report says what the records say, of all experiments, and the page needs nothing but itself."""
 
 import re
+from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -15,7 +16,7 @@ from paper.harness.judging import collect, spread, verdict_of
 from paper.harness.records import Records
 from paper.harness.trial import Options, Trial
 from paper.report import summary
-from paper.report.cost import Cost
+from paper.report.cost import Cost, Estimates
 from paper.report.discrepancies import DISCREPANCIES
 from paper.report.pages import write_report
 from tnn.training.figures import new_figure
@@ -78,8 +79,9 @@ def made(monkeypatch):
         monkeypatch.delitem(EXPERIMENTS, name)
     for each in (first, second, third):
         monkeypatch.setitem(EXPERIMENTS, each.name, each)
-    monkeypatch.setattr(summary, "recipe_costs", lambda: {"big": Cost(10**6, 1000, 2**16)})
-    monkeypatch.setattr(summary, "experiment_costs", lambda each: [Cost(10**6, 1000, 2**16)] * 2)
+    cost = Cost(10**6, 1000, 2**16)
+    estimates = Estimates({"big": cost}, {name: Counter({cost: 2}) for name in EXPERIMENTS})
+    monkeypatch.setattr(summary, "load_estimates", lambda: estimates)
     return [first, second, third]
 
 
