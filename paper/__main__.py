@@ -68,14 +68,14 @@ def reproduce(
 
 def _run(experiment: str, options: "Options", data: Path, out: Path, models: Path, again: str) -> None:
     """Ctrl-C ends it with the command that continues."""
-    from paper.running import command, reproduce
+    from paper.running import reproduce
     from tnn.training.run_recipe import Interrupted
 
     quiet_transformers()
     try:
         reproduce(experiment, options, data=data, out=out, models=models, log=typer.echo)
     except Interrupted as stopped:
-        typer.echo(f"{stopped}; continue with: {command(again, options)} and the same folders", err=True)
+        typer.echo(f"{stopped}; continue with: {options.command(again)} and the same folders", err=True)
         raise typer.Exit(130) from None
 
 

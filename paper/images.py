@@ -1,5 +1,6 @@
 """Classification of pictures: TNN on a grid of patches against DeiT, in two sizes."""
 
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
@@ -103,7 +104,7 @@ def _conclude(options: Options, records: Records) -> Outcome:
             cells += [f"{value[0]:g}" if (value := rates[size].get(row)) else ""]
         lines.append(tuple(cells))
     table = Table("Accuracy in percent, higher is better", tuple(lines))
-    figure = _draw(found, parameters) if any(found.values()) else None
+    figure = partial(_draw, found, parameters) if any(found.values()) else None
     taken = {row: [rate for size in SIZES for rate in rates[size].get(row, ())] for row in rows}
     judged = {size: fully_run(values, trials[size]) for size, values in found.items()}
     return Outcome((table,), figure, _claims(judged), _notes(options, at_the_edge(taken, SEARCH.rates)))

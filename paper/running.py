@@ -1,21 +1,19 @@
 """Running an experiment: trials that are known are skipped, the others run one after the other."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
 from time import perf_counter
-from typing import Any
 
 from paper.catalogue import find_experiment
-from paper.harness.experiment import Experiment, Outcome
+from paper.harness.experiment import Outcome
 from paper.harness.locks import locked
 from paper.harness.machine import describe_machine, forget_peak_memory, peak_memory_mb, versions
 from paper.harness.records import Record, Records
 from paper.harness.trial import Options, Place, Trial
-from tnn.training.figures import new_figure, save_figure
+from paper.report.section import make_section, write_section
+from tnn.training.figures import new_figure
 from tnn.training.report import duration
-from tnn.training.runs import write_text
 
 Log = Callable[[str], None]
 
@@ -42,8 +40,9 @@ def reproduce(name: str, options: Options, *, data: Path, out: Path, models: Pat
         log(f"[{number}/{len(missing)}] {trial.title}")
         record = _run_once(trial, place, log)
         log(f"    {_summary(record)}{_remaining(missing[number:], trials, records)}")
-    outcome = experiment.conclude(options, records)
-    write_outcome(experiment, outcome, options, records.folder)
+    section = make_section(experiment, options, records)
+    write_section(section, records.folder)
+    outcome = section.outcome
     log("\n\n".join(f"{table.title}\n\n{table.to_markdown()}" for table in outcome.tables))
     for claim in outcome.claims:
         log(f"{claim.verdict}: {claim.text} ({claim.evidence})")
@@ -101,41 +100,3 @@ def _pace(trial: Trial, known: list[tuple[Trial, float]]) -> float:
     same_part = [(t, pace) for t, pace in known if t.part == trial.part]
     same_row = [(t, pace) for t, pace in same_part if t.row == trial.row]
     return mean(pace for _, pace in same_row or same_part or known)
-
-
-def write_outcome(experiment: Experiment, outcome: Outcome, options: Options, folder: Path) -> None:
-    """NAME.md and NAME.png, beside NAME.jsonl."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if outcome.figure is not None:
-        save_figure(outcome.figure, folder / f"{experiment.name}.png")
-    write_text(folder / f"{experiment.name}.md", to_markdown(experiment, outcome, options))
-
-
-def to_markdown(experiment: Experiment, outcome: Outcome, options: Options) -> str:
-    """All of an outcome, for a reader of plain text."""
-    lines = [f"# {experiment.name}", experiment.about, f"```\n{command(experiment.name, options)}\n```"]
-    for table in outcome.tables:
-        lines += [f"## {table.title}", table.to_markdown()]
-    lines += outcome.notes
-    if outcome.claims:
-        lines.append("## The paper's claims")
-        lines.append("\n".join(f"- {claim.to_markdown()}" for claim in outcome.claims))
-    if outcome.figure is not None:
-        lines.append(f"![{experiment.about}]({experiment.name}.png)")
-    return "\n\n".join(lines) + "\n"
-
-
-def command(name: str, options: Options) -> str:
-    """What makes the same table again.
-
-    >>> from paper.running import command
-    >>> from paper.harness.trial import Options
-    >>> command("alm", Options(methods=("tnn", "transformer"), steps=20))
-    'python -m paper alm --scale mini --methods tnn,transformer --steps 20'
-    """
-    words = ["python -m paper", name, "--scale", options.scale]
-    chosen: dict[str, Any] = asdict(options)
-    if options.methods:
-        words += ["--methods", ",".join(options.methods)]
-    words += [f"--{key} {chosen[key]}" for key in ("seeds", "steps") if chosen[key] is not None]
-    return " ".join(words)

@@ -1,6 +1,7 @@
 """GLUE: every method is pre-trained on the same text, and fine-tuned on the same tasks with the same search."""
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import chain
 from math import nan
 from statistics import mean
@@ -93,7 +94,7 @@ def _conclude(options: Options, records: Records) -> Outcome:
         "the code that made them does not tell.",
     )
     table = _table(_rows(options), theirs, ours, trainings, records)
-    figure = _draw(theirs, ours, majorities) if ours[AVERAGE] else None
+    figure = partial(_draw, theirs, ours, majorities) if ours[AVERAGE] else None
     return Outcome((table,), figure, _claims(theirs, judged, majorities), notes)
 
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from paper.harness.trainings import measure_trained
 from paper.harness.trial import Metrics, Options, Place, Trial
 from tnn.training.evaluation import load_model
 from tnn.training.figures import Kernel, draw_kernels, find_kernels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LENGTHS = {"mini": 128, "paper": 512}  # those of the pre-training
 BAND = 4  # diagonals to each side of the middle one
@@ -87,12 +90,16 @@ def _conclude(options: Options, records: Records) -> Outcome:
         for number, (after, before) in enumerate(_pairs(record.metrics), start=1):
             rows.append((f"{number}, seed {record.seed}" if len(known) > 1 else str(number), *_cells(after, before)))
     table = Table(f"Distances from the diagonal in matrices of {length} by {length}", tuple(rows))
-    figure = draw_kernels([_from_json(values) for values in found[0]["drawn"]], length) if found else None
+    figure = partial(_draw, found[0], length) if found else None
     notes = (
         "The weight is the mean of |t| over all channels. With the same at all lags, 50% of it would be within "
         f"{length // 2}; the decay alone draws it nearer, as the untrained model shows.",
     )
     return Outcome((table,), figure, (_claim(found, length),), notes)
+
+
+def _draw(metrics: Metrics, length: int) -> "Figure":
+    return draw_kernels([_from_json(values) for values in metrics["drawn"]], length)
 
 
 def _pairs(metrics: Metrics) -> list[tuple[Metrics, Metrics]]:

@@ -183,7 +183,8 @@ def _conclude(options: Options, records: Records) -> Outcome:
         "which therefore keeps all lags.",
         f"Measured on {machines(trials, records) or 'no machine yet'}; nothing else may run there meanwhile.",
     )
-    return Outcome(tables, draw_panels(panels, LENGTHS) if found else None, _claims(times, spaces), notes)
+    figure = partial(draw_panels, panels, LENGTHS) if found else None
+    return Outcome(tables, figure, _claims(times, spaces), notes)
 
 
 def _compared(found: dict[str, Growth], times: Found, spaces: Found) -> Table:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,8 @@ def _conclude(options: Options, records: Records) -> Outcome:
     )
     table = Table(f"Accuracy on Long-Range Arena, and speed and memory at {LENGTH:,} tokens", tuple(lines))
     drawn = {row: point for row, point in points.items() if point.rate}
-    return Outcome((table,), _draw(drawn) if drawn else None, _claims(points, about_longer(options, records)), notes)
+    figure = partial(_draw, drawn) if drawn else None
+    return Outcome((table,), figure, _claims(points, about_longer(options, records)), notes)
 
 
 def _tasks(options: Options) -> tuple[str, ...]:

@@ -68,7 +68,7 @@ def _conclude(options: Options, records: Records) -> Outcome:
         "medians over a few steps, good to a tenth or so.",
         "The Transformer attends by torch's fused kernel, which keeps no matrix of n times n; the paper's did.",
     )
-    return Outcome(tables, _draw(found) if found else None, _claims(found), notes)
+    return Outcome(tables, partial(_draw, found) if found else None, _claims(found), notes)
 
 
 def _speeds(rows: list[str], found: dict[str, Growth]) -> Table:

@@ -67,7 +67,7 @@ class Outcome:
     """What the records say, whole or so far."""
 
     tables: tuple[Table, ...]
-    figure: "Figure | None" = None
+    figure: "Callable[[], Figure] | None" = None  # draws it; None: there is nothing to draw
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()  # what a reader must know to compare, a sentence or two each
 

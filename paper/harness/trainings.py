@@ -30,27 +30,34 @@ class Setup:
 
     def load(self, **training: Any) -> Recipe:
         """The recipe, with values of its training section changed."""
-        recipe = _load(self.recipe, self.changes)
-        if not training:
-            return recipe
-        section = recipe.training.model_validate(recipe.training.model_dump(exclude_unset=True) | training)
-        return recipe.model_copy(update={"training": section})
+        return _load(self, **training)
 
     def settings(self, **training: Any) -> dict[str, Any]:
         """What differs from the defaults, of the recipe and of the preset that it names."""
-        recipe = self.load(**training).model_dump(mode="json", exclude={"about", "name"}, exclude_defaults=True)
-        model = _model_settings(self.recipe, self.changes)
-        return {"recipe": recipe} if model is None else {"recipe": recipe, "model": model}
+        settings = _settings(self, **training)
+        recipe = settings["recipe"]
+        return settings | {"recipe": recipe | {"training": dict(recipe["training"])}}  # what a trial may change
 
 
 @cache  # several tables share trials, and a table is planned and concluded
-def _load(name: str, changes: tuple[str, ...]) -> Recipe:
-    return load_recipe(name, changes)
+def _load(setup: Setup, **training: Any) -> Recipe:
+    if not training:
+        return load_recipe(setup.recipe, setup.changes)
+    recipe = _load(setup)  # parsed once for all seeds and learning rates
+    section = recipe.training.model_validate(recipe.training.model_dump(exclude_unset=True) | training)
+    return recipe.model_copy(update={"training": section})
 
 
 @cache
-def _model_settings(name: str, changes: tuple[str, ...]) -> dict[str, Any] | None:
-    section = _load(name, changes).model
+def _settings(setup: Setup, **training: Any) -> dict[str, Any]:
+    recipe = _load(setup, **training).model_dump(mode="json", exclude={"about", "name"}, exclude_defaults=True)
+    model = _model_settings(setup)
+    return {"recipe": recipe} if model is None else {"recipe": recipe, "model": model}
+
+
+@cache
+def _model_settings(setup: Setup) -> dict[str, Any] | None:
+    section = _load(setup).model
     if section.preset is None:
         return None
     config = load_preset(section.preset, **section.changes)

@@ -30,6 +30,18 @@ class Options:
             if (value := getattr(self, name)) is not None:
                 check_positive(name, value)
 
+    def command(self, name: str) -> str:
+        """What makes the same table again.
+
+        >>> from paper.harness.trial import Options
+        >>> Options(methods=("tnn", "transformer"), steps=20).command("alm")
+        'python -m paper alm --scale mini --methods tnn,transformer --steps 20'
+        """
+        words = ["python -m paper", name, "--scale", self.scale]
+        words += ["--methods", ",".join(self.methods)] if self.methods else []
+        words += [f"--{key} {value}" for key in ("seeds", "steps") if (value := getattr(self, key)) is not None]
+        return " ".join(words)
+
 
 @dataclass(frozen=True)
 class Place:

@@ -105,7 +105,7 @@ def _conclude(ablation: Ablation, options: Options, records: Records) -> Outcome
     if options.scale == "mini":
         notes.append("The learning rate of all rows is the one that was found for TNN: variants tried no others.")
     table = Table("Perplexity per token on validation, lower is better", tuple(rows))
-    figure = _draw(found.perplexities, found.averages) if found.perplexities else None
+    figure = partial(_draw, found.perplexities, found.averages) if found.perplexities else None
     judged = _find(trials, lengths, own, records, fully=True)
     return Outcome((table,), figure, ablation.claims(judged, checked), tuple(notes))
 

@@ -1,5 +1,6 @@
 """Autoregressive language modelling: every method on the same text, with the same search and the same updates."""
 
+from functools import partial
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,7 @@ def _conclude(options: Options, records: Records) -> Outcome:
     edge = at_the_edge(rates, tried) if tried else []
     notes = (order, _about_search(options, tried, edge), *about_counts(options, records))
     table = Table("Perplexity per token, lower is better", tuple(rows))
-    figure = _draw(theirs, test) if ours else None
+    figure = partial(_draw, theirs, test) if ours else None
     longer = about_longer(("tnn", "elu"), options, records)
     return Outcome((table,), figure, _claims(theirs, fully_run(test, trials), edge, longer), notes)
 

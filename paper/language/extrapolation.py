@@ -1,6 +1,7 @@
 """Extrapolation: models trained at one length read text in blocks up to 28 times as long."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from math import inf, isfinite
 from statistics import mean
 
@@ -79,7 +80,7 @@ def _conclude(options: Options, records: Records) -> Outcome:
     checked = [_about_small(small), *about_counts(options, records), about_longer(["elu"], options, records)]
     middle = {row: _in_the_middle(several) for row, several in found.items()}
     tables = (Table("Perplexity per token, averaged over 19 lengths from 512 to 14,336", tuple(rows)), _all(middle))
-    figure = draw_extrapolation(middle) if middle else None
+    figure = partial(draw_extrapolation, middle) if middle else None
     claims = (
         *_flat_claims(_judged(trials, records, lambda run: max(run.ratios)), ends),
         _blow_up_claim(ends, sentences(*checked) if small else ""),

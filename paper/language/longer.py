@@ -1,6 +1,7 @@
 """Four times the updates: what of the tables at mini scale comes of short trainings."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from paper import published
@@ -82,7 +83,7 @@ def _conclude(options: Options, records: Records) -> Outcome:
     )
     table = Table("Perplexity per token on the test text", tuple(lines))
     measured = any(value is not None for pair in perplexities.values() for value in pair)
-    return Outcome((table,), _draw(perplexities, options) if measured else None, (), notes)
+    return Outcome((table,), partial(_draw, perplexities, options) if measured else None, (), notes)
 
 
 def _updates(options: Options) -> tuple[int, int]:

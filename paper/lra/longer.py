@@ -1,5 +1,6 @@
 """Four times the updates for TNN and S4: what of their tables comes of short trainings."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from paper import published
@@ -48,7 +49,7 @@ def _conclude(options: Options, records: Records) -> Outcome:
     notes = ("It is not in the paper. Seed 0, at the learning rates that were found for the shorter trainings.",)
     table = Table("Accuracy of the large models in percent, higher is better", tuple(lines))
     measured = any(number is not None for pair in found.values() for number in pair)
-    return Outcome((table,), _draw(found, options) if measured else None, (), notes)
+    return Outcome((table,), partial(_draw, found, options) if measured else None, (), notes)
 
 
 def about_longer(options: Options, records: Records) -> str:

@@ -67,7 +67,7 @@ def _conclude(arena: Arena, options: Options, records: Records) -> Outcome:
     )
     agreement = order_agreement(found.averages(found.theirs), found.averages(found.ours))
     notes = (f"Order of the averages: {agreement}.", *_notes(arena, options.scale, found))
-    figure = draw_arena(found) if any(found.ours.values()) else None
+    figure = partial(draw_arena, found) if any(found.ours.values()) else None
     checked = sentences(about_longer(options, records), _about_positions(found))
     return Outcome((accuracy_table(found), rank_table(found)), figure, arena.claims(found, checked), notes)
 

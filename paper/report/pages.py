@@ -1,38 +1,66 @@
-"""The report of the reproduction as a page: one HTML file that needs nothing else."""
+"""The report of all experiments: README.md, and report.html with the same content."""
 
-from collections.abc import Callable, Mapping
-from html import escape
+from collections.abc import Callable
 from pathlib import Path
 
-from paper.harness.experiment import Claim, Table, Verdict
+from paper.harness.experiment import Verdict
 from paper.harness.records import Records
-from paper.harness.trial import Options
+from paper.harness.trial import Options, Scale
+from paper.report.cost import FLOPS, PEAK, SHARE
 from paper.report.discrepancies import DISCREPANCIES
-from paper.report.readme import readme
-from paper.report.summary import (
-    ABOUT,
-    COST,
-    IN_PART,
-    NOTHING,
-    PAPER,
-    SCALES,
-    TALLY,
-    TITLE,
-    VERDICTS,
-    Section,
-    Summary,
-    gather,
-    time,
+from paper.report.document import (
+    SIGNS,
+    Block,
+    Claims,
+    Code,
+    Contents,
+    Document,
+    Heading,
+    Numbers,
+    Paragraph,
+    Sentences,
+    Subject,
 )
-from paper.running import write_outcome
-from tnn.training.html import document, headlines, picture, table
-from tnn.training.runs import write_text
+from paper.report.markdown import to_markdown
+from paper.report.page import to_html
+from paper.report.section import format_time, write_section
+from paper.report.summary import Summary, gather
+from tnn._files import write_text
 
-COLORS: dict[Verdict, str] = {"holds": "good", "holds in part": "fair", "does not hold": "bad", "not measured": "none"}
+TITLE = "The paper, reproduced"
+ABOUT = (
+    "Qin et al., Toeplitz Neural Network for Sequence Modeling (ICLR 2023): its tables and figures, one command each, "
+    "and its claims, judged by the numbers measured here."
+)
+SCALES: dict[Scale, str] = {
+    "mini": "At mini scale a model has up to two million parameters and trains for minutes on a CPU. All methods of "
+    "a table have as many parameters as TNN, within 5%, and get the same data, tokens, updates and learning rate "
+    "search; exceptions are noted below the table. The numbers cannot equal the paper's. What can be compared is the "
+    "order of the methods, and whether a claim holds.",
+    "paper": "At paper scale models, data and updates are the published ones.",
+}
+TALLY: dict[Verdict, str] = {
+    "holds": "claims hold",
+    "holds in part": "hold in part",
+    "does not hold": "do not hold",
+    "not measured": "not measured",
+}
+VERDICTS = (
+    "A claim holds in part if it holds for some of the methods or tasks that it names, for the mean but not for every "
+    "seed, or by the looser criterion that its text gives. A claim that a method is the best does not hold if another "
+    "is as good. A claim is not measured if missing trials could change the verdict, or if no method learned the task."
+)
+COMMAND = "python -m paper all --scale paper --data-dir DIR"
+COST = (
+    f"An estimate: {FLOPS} operations per parameter and token, on one A100 at {SHARE:.0%} of its peak of "
+    f"{PEAK['fp32'] / 1e12:g} TFLOP/s in fp32, the paper's precision, and {PEAK['TF32'] / 1e12:g} in TF32. Token "
+    "mixing and fine-tuning are not counted; texts of Long-Range Arena are counted at their maximum length. Small "
+    "models reach a much smaller share of the peak: those of Long-Range Arena take far longer than this."
+)
 
 
 def write_report(options: Options, out: Path, log: Callable[[str], None] = print) -> Path:
-    """Make `out`/README.md and `out`/report.html of the records in `out`. -> the path of the page.
+    """Write `out`/README.md and `out`/report.html from the records in `out`. -> the path of the page.
 
     >>> from pathlib import Path
     >>> from paper.report.pages import write_report
@@ -42,93 +70,62 @@ def write_report(options: Options, out: Path, log: Callable[[str], None] = print
     """
     folder = out / options.scale
     folder.mkdir(parents=True, exist_ok=True)
-    found = gather(options, Records(folder))
-    pictures = {}
-    for section in (section for section in found.sections if section.is_measured):
-        name = section.experiment.name
-        write_outcome(section.experiment, section.outcome, options, folder)
-        if section.outcome.figure is not None:
-            pictures[name] = (folder / f"{name}.png").read_bytes()
-    write_text(out / "README.md", readme(found))
-    write_text(out / "report.html", page(found, pictures))
-    log(f"{found.extent()} {out / 'report.html'} and {out / 'README.md'} show them")
+    summary = gather(options, Records(folder))
+    for section in summary.sections:
+        if section.is_measured:
+            write_section(section, folder, redraw=False)
+    report = make_report(summary)
+    write_text(out / "README.md", to_markdown(report))
+    write_text(out / "report.html", to_html(report, out))
+    log(f"{summary.progress()} Written to {out / 'report.html'} and {out / 'README.md'}.")
     return out / "report.html"
 
 
-def page(found: Summary, pictures: Mapping[str, bytes]) -> str:
-    """The whole page; `pictures` are PNG, by the names of experiments."""
-    parts = [_opening(found), _contents(found), _claims(found)]
-    parts += [_section(section, pictures.get(section.experiment.name)) for section in found.sections]
-    return document(TITLE, "\n".join([*parts, _discrepancies(), _costs(found)]))
+def make_report(summary: Summary) -> Document:
+    """Claims first, then each experiment, then discrepancies and costs."""
+    blocks = [*_opening(summary), *_claims(summary)]
+    for section in summary.sections:
+        image = f"{summary.scale}/{section.name}.png"
+        blocks += [Heading(section.title, section.name), *section.blocks(image, evidence=False)]
+    return Document(TITLE, (*blocks, *_discrepancies(), *_costs(summary)))
 
 
-def _opening(found: Summary) -> str:
-    numbers = {f"{VERDICTS[verdict]} {TALLY[verdict]}": str(count) for verdict, count in found.tally().items()}
-    numbers |= {"trials measured": f"{len(found.records):,}", "of computing": time(found.records)}
-    return f"""<p>{escape(ABOUT)} {escape(SCALES[found.scale])}</p>
-<p class="facts">{escape(found.extent())}</p>
-{headlines(numbers)}"""
+def _opening(summary: Summary) -> list[Block]:
+    numbers = {f"{SIGNS[verdict]} {TALLY[verdict]}": str(count) for verdict, count in summary.tally().items()}
+    numbers |= {"trials measured": f"{len(summary.records):,}", "compute time": format_time(summary.records)}
+    names = {section.name: section.name for section in summary.sections}
+    return [
+        Paragraph(f"{ABOUT} {SCALES[summary.scale]}"),
+        Paragraph(summary.progress(), small=True),
+        Numbers(numbers),
+        Contents({"claims": "Claims", **names, "discrepancies": "Discrepancies", "cost": "Cost"}),
+    ]
 
 
-def _contents(found: Summary) -> str:
-    names = [section.experiment.name for section in found.sections]
-    links = {"claims": "Claims", **{name: name for name in names}}
-    links |= {"discrepancies": "Discrepancies", "cost": "Cost"}
-    entries = [f'<li><a href="#{escape(place)}">{escape(text)}</a></li>' for place, text in links.items()]
-    return '<nav aria-label="Contents"><ul>\n' + "\n".join(entries) + "\n</ul></nav>"
+def _claims(summary: Summary) -> list[Block]:
+    blocks: list[Block] = [Heading("The paper's claims", "claims"), Paragraph(VERDICTS)]
+    for section in summary.sections:
+        claims = section.outcome.claims
+        blocks += [Subject(section.title, section.name)]
+        blocks += [Claims(claims) if claims else Paragraph(section.silence, small=True)]
+    return blocks
 
 
-def _claims(found: Summary) -> str:
-    parts = [f'<h2 id="claims">The paper\'s claims</h2>\n<p>{escape(IN_PART)}</p>']
-    for section in found.sections:
-        name, about = escape(section.experiment.name), escape(section.experiment.about.removesuffix("."))
-        parts.append(f'<h3><a href="#{name}">{about}</a></h3>')
-        parts.append(_claim_list(section, evidence=True) or f'<p class="facts">{escape(section.silence)}</p>')
-    return "\n".join(parts)
+def _discrepancies() -> list[Block]:
+    return [
+        Heading("Where paper and code disagree", "discrepancies"),
+        Paragraph(f"{len(DISCREPANCIES)} places where the paper contradicts itself or the code of its authors."),
+        Sentences(("where", "the paper", "code or counts", "here"), DISCREPANCIES),
+    ]
 
 
-def _claim_list(section: Section, evidence: bool) -> str:
-    entries = [f"<li>{_claim(claim, evidence)}</li>" for claim in section.outcome.claims]
-    return '<ul class="claims">\n' + "\n".join(entries) + "\n</ul>" if entries else ""
-
-
-def _claim(claim: Claim, evidence: bool) -> str:
-    badge = f'<span class="verdict {COLORS[claim.verdict]}">{VERDICTS[claim.verdict]} {claim.verdict}</span>'
-    facts = [claim.evidence, f"Checked: {claim.checked}" if claim.checked else ""] if evidence else []
-    below = "".join(f'<p class="facts">{escape(fact)}</p>' for fact in facts if fact)
-    return f"{badge}<div><p>{escape(claim.text)}</p>{below}</div>"
-
-
-def _section(section: Section, png: bytes | None) -> str:
-    name, about, outcome = section.experiment.name, section.experiment.about, section.outcome
-    parts = [f'<h2 id="{escape(name)}">{escape(about.removesuffix("."))}</h2>', f"<pre>{escape(section.command)}</pre>"]
-    if not section.is_measured:
-        return "\n".join([*parts, f"<p>{escape(NOTHING)}</p>"])
-    parts += [f'<p class="facts">{" · ".join(map(escape, facts))}</p>'] if (facts := section.facts()) else []
-    parts.append(_claim_list(section, evidence=False))
-    parts += map(_titled, outcome.tables)
-    parts += [picture(png, about.removesuffix("."), wide=True)] if png else []
-    return "\n".join([*parts, *(f"<p>{escape(note)}</p>" for note in outcome.notes)])
-
-
-def _discrepancies() -> str:
-    head = ("where", "the paper prints", "code or counts show", "here")
-    return f"""<h2 id="discrepancies">Where paper and code disagree</h2>
-<p>{len(DISCREPANCIES)} places in which the paper contradicts itself or the code that its authors released.</p>
-{table(head, DISCREPANCIES, "texts")}"""
-
-
-def _costs(found: Summary) -> str:
-    estimates = "\n".join(map(_titled, found.estimates))
-    return f"""<h2 id="cost">What it costs</h2>
-{_titled(found.spent)}
-<p>Time is of the experiment's own trials, one after the other.</p>
-<h2>At paper scale</h2>
-<pre>{PAPER}</pre>
-<p>{escape(COST)}</p>
-{estimates}"""
-
-
-def _titled(found: Table) -> str:
-    head, *rows = found.rows
-    return f"<h3>{escape(found.title)}</h3>\n{table(head, rows, 'named', marked='tnn')}"
+def _costs(summary: Summary) -> list[Block]:
+    return [
+        Heading("What it costs", "cost"),
+        summary.spent,
+        Paragraph("Times are sums over an experiment's own trials, one after the other."),
+        Heading("At paper scale"),
+        Code(COMMAND),
+        Paragraph(COST),
+        *summary.estimates,
+    ]

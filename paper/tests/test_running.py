@@ -90,7 +90,7 @@ def test_the_page_has_command_table_and_claims(run, tmp_path):
     text = (tmp_path / "results/mini/made.md").read_text()
     assert "python -m paper made --scale mini --methods a --steps 3" in text
     assert "| a   | 0.50 ± 0.71 |" in text
-    assert "- **holds**: All is well. *seen*" in text
+    assert "- ✓ **holds**: All is well. *seen*" in text
 
 
 def test_a_trial_that_fails_keeps_what_was_measured(run, calls, tmp_path):

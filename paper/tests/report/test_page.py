@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 
 import pytest
@@ -15,9 +16,11 @@ from paper.harness.experiment import Claim, Experiment, Outcome, Table
 from paper.harness.judging import collect, spread, verdict_of
 from paper.harness.records import Records
 from paper.harness.trial import Options, Trial
-from paper.report import summary
+from paper.report import pages, summary
 from paper.report.cost import Cost, Estimates
 from paper.report.discrepancies import DISCREPANCIES
+from paper.report.document import SIGNS
+from paper.report.page import COLORS
 from paper.report.pages import write_report
 from tnn.training.figures import new_figure
 
@@ -27,7 +30,7 @@ VERSIONS = {"python": "3.11.7", "torch": "2.13.0"}
 SEARCH = {"rates": [1e-3, 3e-3], "steps": 300}
 KNOWN = [
     "3 of 4 trials have been measured; they took 2.5 h",
-    "2 CPU cores, 1 thread a trial, native kernel available (avx2)",
+    "2 CPU cores, 1 thread per trial, native kernel available (avx2)",
     "python 3.11.7, torch 2.13.0",
     "✓ holds",
     "≈ holds in part",
@@ -41,7 +44,7 @@ KNOWN = [
     "3 of 3 trials measured · 2 of them in other experiments · 50 min 0 s · at most 702 MB",
     "Scores <b>",
     "Order: <z> & all.",
-    "Nothing of it has been measured yet.",
+    "Nothing has been measured yet.",
     DISCREPANCIES[0].where,
     DISCREPANCIES[-1].here,
 ]
@@ -63,7 +66,7 @@ def experiment(name, rows, verdicts, borrowed=()):
             for i, v in enumerate(verdicts)
         ]
         claims = claims if found else [replace(c, verdict="not measured", evidence="", checked="") for c in claims]
-        figure = new_figure(height=1) if found else None
+        figure = partial(new_figure, height=1) if found else None
         return Outcome((Table("Scores <b>", tuple(cells)),), figure, tuple(claims), ("Order: <z> & all.",))
 
     return Experiment(name, f"The scores of <{name}>.", tuple(rows), plan, conclude)
@@ -167,15 +170,44 @@ def test_the_summary_comes_first(known, out):
 def test_the_readme_says_the_same(known, out):
     write_report(Options(), out, log=lambda text: None)
     text = (out / "README.md").read_text(encoding="utf-8")
-    assert "Claims that hold: 1, that hold in part: 1, that do not hold: 1, that are not measured: 0." in text
+    assert (
+        "| ✓ claims hold | ≈ hold in part | ✗ do not hold | – not measured | trials measured | compute time |" in text
+    )
+    assert (
+        "| 1             |              1 |             1 |              0 |               3 |        2.5 h |" in text
+    )
+    assert text.count("- ✗ **does not hold**: first <x1> & so on.\n") == 1  # in its section, without the evidence
     assert "- ✗ **does not hold**: first <x1> & so on. *<y> 1 < 2* Checked: with & without 1." in text
     assert text.count("Checked:") == 3  # of the claim that holds too
     assert "| s4     |     24.67 | 1.50 |" in text
-    assert "![The scores of <first>.](mini/first.png)" in text
+    assert "![The scores of <first>](mini/first.png)" in text
     assert (out / "mini" / "first.png").is_file()
     assert "third.png" not in text
     assert text.count("- **") == len(DISCREPANCIES)
     assert "| second     |      3 |        3 |      2 | 50 min 0 s | 702 MB |" in text
+
+
+def test_links_of_the_readme_lead_to_headings(known, out):
+    write_report(Options(), out, log=lambda text: None)
+    text = (out / "README.md").read_text(encoding="utf-8")
+    slugs = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in re.findall("^#+ (.*)", text, re.M)]
+    links = re.findall(r"\]\(#([^)]*)\)", text)
+    assert len(links) == 6 + 3  # the contents, and each experiment at its claims
+    assert [link for link in links if slugs.count(link) != 1] == []
+
+
+def test_a_figure_is_drawn_again_only_if_it_shows_something_else(known, made, record, out):
+    write_report(Options(), out, log=lambda text: None)
+    first, second = out / "mini" / "first.png", out / "mini" / "second.png"
+    for path in (first, second):
+        path.write_bytes(b"as it was")
+    write_report(Options(), out, log=lambda text: None)
+    assert (first.read_bytes(), second.read_bytes()) == (b"as it was", b"as it was")
+    second.unlink()
+    known.add(record(made[0].plan(Options())[0], score=7.0))  # shared with the second experiment
+    write_report(Options(), out, log=lambda text: None)
+    assert first.read_bytes().startswith(b"\x89PNG")
+    assert second.read_bytes().startswith(b"\x89PNG")
 
 
 def test_no_records(made, out):
@@ -183,9 +215,9 @@ def test_no_records(made, out):
     write_report(Options(), out, log=said.append)
     reader = read(out)
     text = "".join(reader.texts)
-    assert "Of 4 trials none has been measured yet." in text
-    assert "Of 4 trials none has been measured yet." in said[0]
-    assert text.count("Nothing of it has been measured yet.") == 3 + 1  # each section; the third has no claims either
+    assert "None of the 4 trials has been measured yet." in text
+    assert "None of the 4 trials has been measured yet." in said[0]
+    assert text.count("Nothing has been measured yet.") == 3 + 1  # each section; the third has no claims either
     assert "img" not in reader.tags
     assert "- – **not measured**: first <x0> & so on.\n" in (out / "README.md").read_text(encoding="utf-8")
     assert list((out / "mini").iterdir()) == []
@@ -193,7 +225,7 @@ def test_no_records(made, out):
 
 def test_records_of_other_settings_are_others(known, out):
     write_report(Options(steps=20), out, log=lambda text: None)
-    assert "Of 4 trials none has been measured yet." in "".join(read(out).texts)
+    assert "None of the 4 trials has been measured yet." in "".join(read(out).texts)
 
 
 def test_paper_scale(made, out):
@@ -239,5 +271,5 @@ def test_rows_are_of_one_experiment(made, out):
 
 
 def test_every_verdict_has_a_sign():
-    found = {verdict_of(conditions) for conditions in ([True], [False], [True, False], [None])}
-    assert set(summary.VERDICTS) == set(summary.TALLY) == found
+    verdicts = {verdict_of(conditions) for conditions in ([True], [False], [True, False], [None])}
+    assert set(SIGNS) == set(pages.TALLY) == set(COLORS) == verdicts
