@@ -9,6 +9,7 @@ from paper.catalogue import find_experiment
 from paper.harness.experiment import Outcome
 from paper.harness.locks import locked
 from paper.harness.machine import describe_machine, forget_peak_memory, peak_memory_mb, versions
+from paper.harness.mixers import check_rows
 from paper.harness.records import Record, Records
 from paper.harness.trial import Options, Place, Trial
 from paper.report.section import make_section, write_section
@@ -28,8 +29,7 @@ def reproduce(name: str, options: Options, *, data: Path, out: Path, models: Pat
     >>> reproduce("alm", Options(methods=("tnn",)), **places)  # doctest: +SKIP
     """
     experiment = find_experiment(name)
-    if unknown := [row for row in options.methods or () if row not in experiment.rows]:
-        raise ValueError(f"{experiment.name} has no {unknown[0]!r}; there are {', '.join(experiment.rows)}")
+    check_rows(experiment, options.methods or ())
     new_figure(height=1)  # without matplotlib it fails here, not after the work
     records = Records(out / options.scale)
     place = Place(data, models / options.scale, records)

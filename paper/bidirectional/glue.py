@@ -290,4 +290,11 @@ def _draw(theirs: Numbers, ours: Scores, majorities: Mapping[str, float]) -> "Fi
     return figure
 
 
-GLUE = Experiment("glue", "Bidirectional language modelling: scores of every method on GLUE.", ROWS, _plan, _conclude)
+GLUE = Experiment(
+    "glue",
+    "Bidirectional language modelling: scores of every method on GLUE.",
+    ROWS,
+    _plan,
+    _conclude,
+    takes_mixers=True,
+)

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from paper import published
+from paper.harness.mixers import is_own_mixer
 from paper.harness.trainings import Search, Setup, measure_trained, search_trials, training_trial
 from paper.harness.trial import Metrics, Options, Place, Scale, Trial
 from tnn.layers import count_parameters
@@ -91,7 +92,10 @@ def pre_trainings(row: str, options: Options) -> tuple[list[Trial], list[Trial]]
 
 def _setup(method: str, options: Options) -> Setup:
     extent = EXTENTS[options.scale]
-    own = () if method == "tnn" else (f"model.preset={extent.recipe}-{method}", *extent.others)
+    own: tuple[str, ...] = ()
+    if method != "tnn":
+        change = f"model.mixer={method}" if is_own_mixer(method) else f"model.preset={extent.recipe}-{method}"
+        own = (change, *extent.others)
     steps = options.steps or extent.steps
     lasts = [f"training.steps={steps}"]
     if options.scale == "mini":

@@ -200,4 +200,11 @@ def _draw(found: dict[str, Growth]) -> "Figure":
     return draw_panels(panels, LENGTHS, faint=[row for row in ours if row not in theirs])
 
 
-SPEED = Experiment("speed", "Training steps a second of every method, at lengths up to 5,120.", ROWS, _plan, _conclude)
+SPEED = Experiment(
+    "speed",
+    "Training steps per second of every method, at lengths up to 5,120.",
+    ROWS,
+    _plan,
+    _conclude,
+    takes_mixers=True,
+)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from paper.efficiency.growth import Growth, measure_growth
+from paper.harness.mixers import is_own_mixer, load_own_mixer
 from tnn.models import TNNConfig, TNNForSequenceClassification
 
 SHELL: dict[str, Any] = {
@@ -71,6 +72,8 @@ def configuration(method: str, length: int) -> TNNConfig:
     >>> configuration("s4", 1024).hidden_size
     256
     """
+    if is_own_mixer(method):
+        load_own_mixer(method)  # a step is measured in another process
     fields = model_fields(method)
     options = fields.pop("mixer_options", {})
     if method in TABLES:

@@ -81,3 +81,4 @@ class Experiment:
     rows: tuple[str, ...]  # what --methods can choose
     plan: Callable[[Options], list[Trial]] = field(repr=False)
     conclude: Callable[[Options, Records], Outcome] = field(repr=False)
+    takes_mixers: bool = False  # whether --methods may name a mixer of the user's own, as package.module:Class

@@ -82,5 +82,5 @@ class Trial:
     def folder(self, place: Place) -> Path:
         """For what it trains; other settings have another one."""
         digest = sha256(self.key.encode()).hexdigest()[:8]
-        words = [word.replace(" ", "-") for word in (self.row, self.part, f"seed-{self.seed}", digest) if word]
-        return place.models / self.experiment / "-".join(words)
+        name = "-".join(word for word in (self.row, self.part, f"seed-{self.seed}", digest) if word)
+        return place.models / self.experiment / name.replace(" ", "-").replace(":", "-")

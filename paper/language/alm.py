@@ -155,4 +155,11 @@ def _draw(theirs: dict[str, float], test: dict[str, list[float]]) -> "Figure":
     return figure
 
 
-ALM = Experiment("alm", "Autoregressive language modelling: perplexity of every method.", METHODS, _plan, _conclude)
+ALM = Experiment(
+    "alm",
+    "Autoregressive language modelling: perplexity of every method.",
+    METHODS,
+    _plan,
+    _conclude,
+    takes_mixers=True,
+)

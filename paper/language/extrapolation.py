@@ -188,5 +188,10 @@ def _best_claim(averages: Values) -> Claim:
 
 
 EXTRAPOLATION = Experiment(
-    "extrapolation", "Perplexity at 19 lengths, up to 28 times that of training.", METHODS, _plan, _conclude
+    "extrapolation",
+    "Perplexity at 19 lengths, up to 28 times that of training.",
+    METHODS,
+    _plan,
+    _conclude,
+    takes_mixers=True,
 )

@@ -5,6 +5,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
+from paper.harness.mixers import is_own_mixer
 from paper.harness.records import Record
 from paper.harness.trainings import Search, Setup, measure_trained, search_trials, training_trial
 from paper.harness.trial import Metrics, Options, Place, Scale, Trial
@@ -104,7 +105,10 @@ def longer_trial(of: Trial, times: int, options: Options) -> Trial:
 
 def _setup(method: str, options: Options, changes: tuple[str, ...] = ()) -> Setup:
     extent = EXTENTS[options.scale]
-    own = () if method == "tnn" else (f"model.preset={extent.recipe}-{method}", *extent.others)
+    own: tuple[str, ...] = ()
+    if method != "tnn":
+        change = f"model.mixer={method}" if is_own_mixer(method) else f"model.preset={extent.recipe}-{method}"
+        own = (change, *extent.others)
     steps: tuple[str, ...] = ()
     if options.steps is not None:
         steps = (f"training.steps={options.steps}", f"training.warmup_steps={max(1, options.steps // 10)}")

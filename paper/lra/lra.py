@@ -34,7 +34,8 @@ class Arena:
     claims: Callable[[Findings, str], tuple[Claim, ...]]  # with what was checked, if they do not hold
 
     def to_experiment(self) -> Experiment:
-        return Experiment(self.name, self.about, self.rows, partial(_plan, self), partial(_conclude, self))
+        plan, conclude = partial(_plan, self), partial(_conclude, self)
+        return Experiment(self.name, self.about, self.rows, plan, conclude, takes_mixers=not self.large)
 
     def tasks_at(self, scale: Scale) -> tuple[str, ...]:
         return tuple(task for task in self.tasks if scale == "paper" or task in MINI)

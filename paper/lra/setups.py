@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from paper.harness.mixers import is_own_mixer
 from paper.harness.trainings import Search, Setup
 from paper.harness.trial import Options
 
@@ -132,6 +133,9 @@ def mini_model(row: str, task: str, large: bool = False) -> dict[str, Any]:
     wider: dict[str, Any] = {"hidden_size": 64} if large else {}
     if row == "s4" and large:
         wider["mixer_options"] = {"state_size": 26}
+    if is_own_mixer(row):
+        axes = {"dims": 1} if task in PICTURES else {}
+        return {"preset": base, "mixer": row, "initializer": "torch", **COMMON, **mini.model, **axes}
     if row not in ("tnn", ONE_AXIS, RELATIVE):
         return {"preset": f"{base}-{row}", **COMMON, **mini.model, **_parts(row, mini), **wider}
     model = {"preset": base, "initializer": "torch", **COMMON, **mini.model, **mini.own, **wider}
@@ -219,6 +223,8 @@ def _paper_changes(row: str, task: str) -> tuple[str, ...]:
         return ("model.dims=1",) if task in PICTURES else ()
     if row == RELATIVE:
         return () if task in PICTURES else ("model.position_embedding=none", "model.decay_mode=fixed")
+    if is_own_mixer(row):
+        return (f"model.mixer={row}", *(("model.dims=1",) if task in PICTURES else ()))
     preset = f"model.preset=lra-{task}-{row}"
     if row in _AUTHORS:
         return (preset, *_AUTHORS[row][task].changes())

@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from paper.harness.experiment import Experiment, Outcome
+from paper.harness.mixers import about_own_mixers
 from paper.harness.records import Record, Records
 from paper.harness.trial import Options, Trial
 from paper.report.document import Block, Claims, Code, Comment, Document, Image, Paragraph
@@ -69,7 +70,7 @@ class Section:
         blocks += [Claims(outcome.claims, evidence)] if outcome.claims else []
         blocks += outcome.tables
         blocks += [Image(image, self.title)] if outcome.figure is not None else []
-        return [*blocks, *map(Paragraph, outcome.notes)]
+        return [*blocks, *map(Paragraph, (*outcome.notes, *about_own_mixers(self.options.methods)))]
 
     @property
     def fingerprint(self) -> str:

@@ -102,7 +102,7 @@ def test_a_trial_that_fails_keeps_what_was_measured(run, calls, tmp_path):
 
 
 def test_bad_options_are_told_in_a_line(run):
-    with pytest.raises(ValueError, match="made has no 'c'; there are a, b, broken"):
+    with pytest.raises(ValueError, match="made has no row 'c'; there are a, b, broken"):
         run(methods=("c",))
     with pytest.raises(ValueError, match="seeds must be at least 1; got 0"):
         run(seeds=0)

@@ -1,0 +1,142 @@
+"""A mixer that a user wrote is a row of the tables, beside the paper's methods."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import tnn.mixers
+from paper.__main__ import app
+from paper.catalogue import EXPERIMENTS, find_experiment
+from paper.efficiency import speed
+from paper.harness.trial import Options
+from paper.language import trials as language
+
+SOURCE = """
+import torch
+try:
+    from tnn.mixers import Mixer
+except ImportError:
+    from tnn.mixers.mixer import Mixer
+
+class RunningMean(Mixer):
+    def __init__(self, hidden_size, **options):
+        super().__init__(hidden_size, **options)
+        self.out = torch.nn.Linear(hidden_size, hidden_size)
+
+    def mix(self, x):
+        return self.out(x.cumsum(-2) / torch.arange(1, x.shape[-2] + 1, device=x.device)[:, None])
+"""
+ROW = "my_mixers:RunningMean"
+
+
+def load_mixer(path):
+    """As long as the registry has none of its own."""
+    module, _, name = path.partition(":")
+    try:
+        cls = getattr(__import__(module), name)
+    except Exception as error:
+        raise ValueError(f"mixer {path!r}: module {module!r} cannot be imported: {error}") from error
+    method = tnn.mixers.METHODS["fnet"]
+    own = type("Own", (type(method),), {"load": lambda self: cls})(method.home, method.mixer, heads=False)
+    tnn.mixers.METHODS[path] = own
+
+
+@pytest.fixture
+def mixers(tmp_path, monkeypatch):
+    """A folder with the user's module in it."""
+    (tmp_path / "my_mixers.py").write_text(SOURCE)
+    (tmp_path / "broken.py").write_text("import nothing_there")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    if not hasattr(tnn.mixers, "load_mixer"):
+        monkeypatch.setattr(tnn.mixers, "load_mixer", load_mixer, raising=False)
+        monkeypatch.setitem(tnn.mixers.METHODS, ROW, None)
+    yield
+    sys.modules.pop("my_mixers", None)
+    if hasattr(tnn.mixers, "unregister_mixer"):
+        tnn.mixers.unregister_mixer(ROW)
+
+
+def reproduce(name, tmp_path, *words):
+    folders = ["--data-dir", tmp_path / "data", "--out", tmp_path / "results", "--models", tmp_path / "runs"]
+    return CliRunner().invoke(app, [name, *map(str, [*folders, *words])], catch_exceptions=False)
+
+
+def test_it_stands_in_the_table(mixers, tmp_path, wikitext):
+    options = ("--methods", f"transformer,{ROW}", "--steps", "2", "--seeds", "1")
+    done = reproduce("alm", tmp_path, *options)
+    assert done.exit_code == 0, done.output
+    text = (tmp_path / "results/mini/alm.md").read_text()
+    rows = {line.split("|")[1].strip(): line.split("|")[2:] for line in text.splitlines() if line.startswith("| ")}
+    assert set(rows) == {"method", "transformer", ROW}
+    published, ours = rows[ROW][:2], rows[ROW][2:4]
+    assert [cell.strip() for cell in published] == ["", ""]
+    assert all(float(cell) > 1 for cell in ours)
+    assert f"Not in the paper: {ROW}." in text
+    records = [json.loads(line) for line in (tmp_path / "results/mini/alm.jsonl").read_text().splitlines()]
+    for own, other in (("rate 0.001", "rate 0.001"), ("", "")):  # the same search, data and updates
+        first, second = (
+            next(r["settings"]["recipe"] for r in records if (r["row"], r["part"]) == key)
+            for key in ((ROW, own), ("transformer", other))
+        )
+        assert first.pop("model") == {"preset": "mini-alm", "mixer": ROW}
+        assert second.pop("model") == {"preset": "mini-alm-transformer"}
+        assert first == second
+    assert "9 trials, 9 of them known" in reproduce("alm", tmp_path, *options).output
+
+
+def test_it_is_read_at_longer_lengths(mixers, tmp_path, wikitext, monkeypatch):
+    monkeypatch.setattr(language, "LENGTHS", (64, 128))
+    done = reproduce("extrapolation", tmp_path, "--methods", ROW, "--steps", "2", "--seeds", "1")
+    assert done.exit_code == 0, done.output
+    assert f"| {ROW} |" in (tmp_path / "results/mini/extrapolation.md").read_text()
+
+
+def test_its_speed_is_measured(mixers, tmp_path, monkeypatch):
+    monkeypatch.setattr(speed, "LENGTHS", (40, 80))
+    if hasattr(tnn.mixers, "METHODS"):  # another process does not know the stand-in of load_mixer
+        assert [trial.row for trial in find_experiment("speed").plan(Options(methods=(ROW,)))] == [ROW]
+        return
+    done = reproduce("speed", tmp_path, "--methods", ROW, "--steps", "1")
+    assert done.exit_code == 0, done.output
+    assert f"| {ROW} |" in (tmp_path / "results/mini/speed.md").read_text()
+
+
+@pytest.mark.parametrize("scale", ["mini", "paper"])
+@pytest.mark.parametrize("name", [name for name, each in EXPERIMENTS.items() if each.takes_mixers])
+def test_every_experiment_of_mixers_plans_it(mixers, name, scale):
+    tnn.mixers.load_mixer(ROW)
+    options = Options(scale=scale, methods=("tnn", ROW), seeds=1)
+    trials = [trial for trial in find_experiment(name).plan(options) if trial.row == ROW]
+    assert trials
+    recipes = [
+        trial.settings["recipe"] for trial in trials if "preset" in trial.settings.get("recipe", {}).get("model", {})
+    ]
+    assert all(recipe["model"]["mixer"] == ROW for recipe in recipes)
+    assert all(":" not in str(trial.folder(_Context)) for trial in trials)
+
+
+class _Context:
+    models = Path("runs")
+
+
+def test_mistakes_are_told_in_a_line(mixers, tmp_path):
+    tnn.mixers.load_mixer(ROW)
+    for name, row, message in (
+        ("alm", "broken:Mixer", "mixer 'broken:Mixer': module 'broken' cannot be imported: No module named"),
+        ("alm", "not_there:Mixer", "mixer 'not_there:Mixer': module 'not_there' cannot be imported: No module named"),
+        ("image", ROW, f"image takes no mixer of your own, such as '{ROW}'; its rows are transformer, tnn"),
+        ("lra-large", ROW, "lra-large takes no mixer of your own"),
+        ("alm", "bert", "alm has no row 'bert'; there are transformer, alibi,"),
+    ):
+        done = reproduce(name, tmp_path, "--methods", row)
+        assert done.exit_code == 1
+        assert done.output.startswith(f"error: {message}")
+        assert done.output.count("\n") == 1
+
+
+def test_which_experiments_take_mixers():
+    taking = [name for name, each in EXPERIMENTS.items() if each.takes_mixers]
+    assert taking == ["alm", "extrapolation", "glue", "lra", "speed"]
