@@ -1,4 +1,4 @@
-"""Trials that train a model: first short ones that choose the learning rate, the same search for every method."""
+"""Trials that train a model. Short trainings choose the learning rate first, with the same search for every method."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from paper.harness.locks import locked
-from paper.harness.trial import Metrics, Place, Trial
+from paper.harness.trial import Metrics, Trial, TrialContext
 from tnn.models import load_preset
 from tnn.training import runs
 from tnn.training.recipe import Recipe, load_recipe, parse_recipe
@@ -22,7 +22,7 @@ Measure = Callable[[Path, Recipe], Metrics]  # of the model in a folder
 
 @dataclass(frozen=True)
 class Setup:
-    """A training in all but its seed: a recipe with changes. `paths` are its data, inside the data directory."""
+    """A training without its seed: a recipe with changes. `paths` are the keys of its data in the data directory."""
 
     recipe: str
     changes: tuple[str, ...] = ()
@@ -33,10 +33,10 @@ class Setup:
         return _load(self, **training)
 
     def settings(self, **training: Any) -> dict[str, Any]:
-        """What differs from the defaults, of the recipe and of the preset that it names."""
+        """The values of the recipe, and of the preset that it names, that differ from the defaults."""
         settings = _settings(self, **training)
-        recipe = settings["recipe"]
-        return settings | {"recipe": recipe | {"training": dict(recipe["training"])}}  # what a trial may change
+        recipe = {name: dict(v) if isinstance(v, dict) else v for name, v in settings["recipe"].items()}
+        return {**settings, "recipe": recipe}  # the caller may change it
 
 
 @cache  # several tables share trials, and a table is planned and concluded
@@ -67,14 +67,14 @@ def _model_settings(setup: Setup) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Search:
-    """The learning rates that each method tries, with seed 0 and so many updates each."""
+    """The learning rates that each method tries, with seed 0 and `steps` updates each."""
 
     rates: tuple[float, ...]
     steps: int
 
 
 def search_trials(experiment: str, row: str, setup: Setup, search: Search | None, part: str = "") -> list[Trial]:
-    """One for each rate; what counts is the loss on the validation set at the end."""
+    """One trial per rate; the validation loss at the end decides."""
     if search is None:
         return []
     trials = []
@@ -95,7 +95,7 @@ def training_trial(
     measure: Measure | None = None,
     part: str = "",
 ) -> Trial:
-    """A whole training, at the best rate of the searches or the recipe's own; `measure` adds to what train() found."""
+    """A complete training, at the best rate of the searches or at the recipe's; `measure` adds to its metrics."""
     return _trial(experiment, row, part, setup, {"seed": seed}, tuple(searches), measure or _nothing, keep=True)
 
 
@@ -115,18 +115,18 @@ def _trial(
         rates = [trial.settings["recipe"]["training"]["learning_rate"] for trial in searches]
         settings["search"] = {"rates": rates, "steps": searches[0].settings["recipe"]["training"]["steps"]}
 
-    def work(place: Place) -> Metrics:
-        chosen = _with_paths(recipe, setup, place.data)
+    def work(context: TrialContext) -> Metrics:
+        chosen = _with_paths(recipe, setup, context.data)
         if searches:
             from tnn.training.run_recipe import Diverged
 
             try:
-                chosen = _with_rate(chosen, best_rate(searches, place))
+                chosen = _with_rate(chosen, best_rate(searches, context))
             except Diverged as error:
                 return {"failed": str(error)}
-        metrics = train_once(chosen, trial.folder(place), measure)
+        metrics = train_once(chosen, trial.folder(context), measure)
         if not keep:
-            shutil.rmtree(trial.folder(place), ignore_errors=True)
+            shutil.rmtree(trial.folder(context), ignore_errors=True)
         return metrics
 
     trial = Trial(experiment, row, settings, work, part, recipe.training.seed, recipe.training.steps or 1.0)
@@ -134,7 +134,7 @@ def _trial(
 
 
 def train_once(recipe: Recipe, folder: Path, measure: Measure) -> Metrics:
-    """From where it stands. A loss that is no number is an outcome too."""
+    """Train, from the last checkpoint if there is one. A loss that is NaN or infinite is an outcome too."""
     from tnn.training.run_recipe import Diverged, train
 
     finished, done = runs.is_finished(folder), runs.step_of(runs.last_checkpoint(folder))
@@ -149,41 +149,41 @@ def train_once(recipe: Recipe, folder: Path, measure: Measure) -> Metrics:
     return {"learning_rate": rate, **measured, **speed, **measure(folder, recipe)}
 
 
-def measure_trained(of: Trial, place: Place, measure: Callable[[Path], Metrics]) -> Metrics:
+def measure_trained(of: Trial, context: TrialContext, measure: Callable[[Path], Metrics]) -> Metrics:
     """Metrics of the model that another trial trains; if that training failed, this trial has failed too."""
     from tnn.training.run_recipe import Diverged
 
     try:
-        folder = trained(of, place)
+        folder = trained(of, context)
     except Diverged as error:
         return {"failed": str(error)}
     return measure(folder)
 
 
-def trained(of: Trial, place: Place) -> Path:
-    """The folder of a trained model; it is trained again if it was measured before, and is gone."""
+def trained(of: Trial, context: TrialContext) -> Path:
+    """The folder of a trained model; if the folder is gone, the model is trained again."""
     from tnn.training.run_recipe import Diverged
 
-    record = place.records.find(of)
+    record = context.records.find(of)
     if record is not None and "failed" in record.metrics:
         raise Diverged(f"the training failed: {record.metrics['failed']}")
-    folder = of.folder(place)
-    with locked(of, place):
-        again = {} if runs.is_finished(folder) else of.work(place)
+    folder = of.folder(context)
+    with locked(of, context):
+        again = {} if runs.is_finished(folder) else of.work(context)
     if "failed" in again:
         raise Diverged(f"the training failed: {again['failed']}")
     return folder
 
 
-def best_rate(searches: Sequence[Trial], place: Place) -> float:
-    """The one with the lowest loss on validation."""
+def best_rate(searches: Sequence[Trial], context: TrialContext) -> float:
+    """The rate with the lowest validation loss."""
     from tnn.training.run_recipe import Diverged
 
     losses = {}
     for trial in searches:
-        record = place.records.find(trial)
+        record = context.records.find(trial)
         if record is None:
-            raise ValueError(f"{trial.title} comes first: its record is missing")
+            raise ValueError(f"{trial.title} must run first: its record is missing")
         loss = record.metrics.get("eval_loss")
         if loss is not None:
             losses[record.metrics["learning_rate"]] = loss
@@ -197,7 +197,7 @@ def _with_rate(recipe: Recipe, rate: float) -> Recipe:
 
 
 def _with_paths(recipe: Recipe, setup: Setup, data: Path) -> Recipe:
-    """The recipe with its data where they are on this machine."""
+    """The recipe with the paths of its data on this machine."""
     values = recipe.model_dump(mode="json", exclude_none=True)
     values["model"] |= recipe.model.changes
     for path in setup.paths:

@@ -13,7 +13,7 @@ _DECAYS: Variants = {
     "learned": ("model.decay_mode=learned",),
 }
 
-# By experiment and scale. Where a change takes or leaves parameters, depth and width make up for it.
+# By experiment and scale. Where a change adds or removes parameters, depth and width compensate.
 VARIANTS: dict[str, dict[Scale, Variants]] = {
     "ablation-structure": {
         "mini": {

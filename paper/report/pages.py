@@ -32,7 +32,7 @@ ABOUT = (
     "Qin et al., Toeplitz Neural Network for Sequence Modeling (ICLR 2023): its tables and figures, one command each, "
     "and its claims, judged by the numbers measured here."
 )
-SCALES: dict[Scale, str] = {
+SCALE_TEXTS: dict[Scale, str] = {
     "mini": "At mini scale a model has up to two million parameters and trains for minutes on a CPU. All methods of "
     "a table have as many parameters as TNN, within 5%, and get the same data, tokens, updates and learning rate "
     "search; exceptions are noted below the table. The numbers cannot equal the paper's. What can be compared is the "
@@ -95,7 +95,7 @@ def _opening(summary: Summary) -> list[Block]:
     numbers |= {"trials measured": f"{len(summary.records):,}", "compute time": format_time(summary.records)}
     names = {section.name: section.name for section in summary.sections}
     return [
-        Paragraph(f"{ABOUT} {SCALES[summary.scale]}"),
+        Paragraph(f"{ABOUT} {SCALE_TEXTS[summary.scale]}"),
         Paragraph(summary.progress(), small=True),
         Numbers(numbers),
         Contents({"claims": "Claims", **names, "discrepancies": "Discrepancies", "cost": "Cost"}),

@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from paper.harness.experiment import Experiment, Outcome
+from paper.harness.formatting import format_duration
 from paper.harness.mixers import about_own_mixers
 from paper.harness.records import Record, Records
 from paper.harness.trial import Options, Trial
@@ -14,7 +15,6 @@ from paper.report.document import Block, Claims, Code, Comment, Document, Image,
 from paper.report.markdown import to_markdown
 from tnn._files import write_text
 from tnn.training.figures import save_figure
-from tnn.training.report import duration
 
 NOTHING = "Nothing has been measured yet."
 
@@ -124,7 +124,7 @@ def format_time(records: Iterable[Record]) -> str:
     '4.5 h'
     """
     seconds = sum(record.seconds for record in records)
-    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else duration(seconds)
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else format_duration(seconds)
 
 
 def format_memory(records: Iterable[Record]) -> str:

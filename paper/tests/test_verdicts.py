@@ -24,7 +24,7 @@ def summary():
 
 def numbers(*texts):
     """As they are written, in any order."""
-    return sorted(number for text in texts for number in re.findall(r"\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?", text))
+    return sorted(number for text in texts for number in re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[+-]?\d+)?", text))
 
 
 def cells(table):
@@ -53,10 +53,10 @@ def test_numbers_and_verdicts_are_the_same(summary, name):
 
 
 def test_no_experiment_is_missing(summary):
-    assert [section.experiment.name for section in summary.sections] == list(EXPECTED["experiments"])
+    assert {section.name for section in summary.sections} == set(EXPECTED["experiments"])
 
 
 def test_the_summary_is_the_same(summary):
     assert summary.tally() == EXPECTED["tally"]
-    assert cells(summary.spent) == EXPECTED["spent"]
+    assert sorted(cells(summary.spent)) == sorted(EXPECTED["spent"])
     assert [cells(table) for table in summary.estimates] == EXPECTED["estimates"]

@@ -9,11 +9,11 @@ from html.parser import HTMLParser
 import pytest
 from typer.testing import CliRunner
 
-from paper import running
+from paper import catalogue, running
 from paper.__main__ import app
-from paper.catalogue import EXPERIMENTS
 from paper.harness.experiment import Claim, Experiment, Outcome, Table
-from paper.harness.judging import collect, spread, verdict_of
+from paper.harness.formatting import format_mean_std
+from paper.harness.judging import collect, verdict_of
 from paper.harness.records import Records
 from paper.harness.trial import Options, Trial
 from paper.report import pages, summary
@@ -55,12 +55,15 @@ def experiment(name, rows, verdicts, borrowed=()):
 
     def plan(options):
         settings = {"search": SEARCH, "steps": options.steps or 10}
-        own = [Trial(name, row, settings, lambda place: {"score": 1.0}) for row in rows]
+        own = [Trial(name, row, settings, lambda context: {"score": 1.0}) for row in rows]
         return [*own, *(trial for other in borrowed for trial in other.plan(options))]
 
     def conclude(options, records):
         found = collect(plan(options), records, "score")
-        cells = [("method", "published", "ours"), *((row, "24.67", spread(values)) for row, values in found.items())]
+        cells = [
+            ("method", "published", "ours"),
+            *((row, "24.67", format_mean_std(values)) for row, values in found.items()),
+        ]
         claims = [
             Claim(f"{name} <x{i}> & so on.", v, f"<y> {i} < {i + 1}", f"with & without {i}.")
             for i, v in enumerate(verdicts)
@@ -74,16 +77,15 @@ def experiment(name, rows, verdicts, borrowed=()):
 
 @pytest.fixture
 def made(monkeypatch):
-    """Three experiments in the place of all; costs are tested elsewhere."""
+    """Three experiments in place of all; costs are tested elsewhere."""
     first = experiment("first", ["tnn", "s4"], ["holds", "does not hold"])
     second = experiment("second", ["tnn"], ["holds in part"], borrowed=[first])
     third = experiment("third", ["tnn"], [])
-    for name in list(EXPERIMENTS):
-        monkeypatch.delitem(EXPERIMENTS, name)
-    for each in (first, second, third):
-        monkeypatch.setitem(EXPERIMENTS, each.name, each)
+    experiments = {each.name: each for each in (first, second, third)}
+    monkeypatch.setattr(catalogue, "EXPERIMENTS", experiments)
+    monkeypatch.setattr(summary, "EXPERIMENTS", experiments)
     cost = Cost(10**6, 1000, 2**16)
-    estimates = Estimates({"big": cost}, {name: Counter({cost: 2}) for name in EXPERIMENTS})
+    estimates = Estimates({"big": cost}, {name: Counter({cost: 2}) for name in experiments})
     monkeypatch.setattr(summary, "load_estimates", lambda: estimates)
     return [first, second, third]
 
@@ -141,9 +143,9 @@ def test_it_needs_nothing_else(known, out):
     reader = Reader(html)
     assert not re.search(r"https?:|//|url\(|@import", re.sub(r"base64,[A-Za-z0-9+/=]+", "", html))
     assert not {"script", "link", "iframe", "object"} & reader.tags
-    pictures = [address for address in reader.addresses if not address.startswith("#")]
-    assert len(pictures) == 2
-    assert all(address.startswith("data:image/png;base64,iVBORw0KGgo") for address in pictures)
+    images = [address for address in reader.addresses if not address.startswith("#")]
+    assert len(images) == 2
+    assert all(address.startswith("data:image/png;base64,iVBORw0KGgo") for address in images)
     links = {address[1:] for address in reader.addresses if address.startswith("#")}
     assert links == set(reader.ids) == {"claims", "first", "second", "third", "discrepancies", "cost"}
     assert len(reader.ids) == len(links)
