@@ -75,7 +75,8 @@ class Section:
     @property
     def fingerprint(self) -> str:
         """Of all that the figure shows: other measurements have another one."""
-        measured = sorted((key, record.metrics) for key, record in self.known.items())
+        records = [[r.experiment, r.row, r.part, r.seed, r.metrics] for r in self.known.values()]
+        measured = sorted(json.dumps(record, sort_keys=True) for record in records)
         return sha256(json.dumps([self.options.methods, measured]).encode()).hexdigest()[:16]
 
 

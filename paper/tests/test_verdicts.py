@@ -5,12 +5,14 @@ verdicts.json was made before the code was rearranged. Words may change; table c
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from paper.harness.records import Records
 from paper.harness.trial import Options
+from paper.report.pages import write_report
 from paper.report.summary import gather
 
 EXPECTED = json.loads(Path(__file__).with_name("verdicts.json").read_text(encoding="utf-8"))
@@ -60,3 +62,15 @@ def test_the_summary_is_the_same(summary):
     assert summary.tally() == EXPECTED["tally"]
     assert sorted(cells(summary.spent)) == sorted(EXPECTED["spent"])
     assert [cells(table) for table in summary.estimates] == EXPECTED["estimates"]
+
+
+def test_the_committed_pages_are_those_of_the_records(tmp_path):
+    """`python -m paper report` writes them anew; no figure is drawn again."""
+    out = shutil.copytree(RESULTS, tmp_path / "results")
+    write_report(Options(), out, log=lambda text: None)
+    changed = [
+        str(path.relative_to(out))
+        for path in sorted(out.rglob("*.*"))
+        if path.read_bytes() != (RESULTS / path.relative_to(out)).read_bytes()
+    ]
+    assert changed == []

@@ -221,8 +221,8 @@ def test_longer_trainings(records, add_longer):
     assert found.tables[0].rows[2][2:4] == ("59.0", "70.0")
     assert [axes.get_title("left") for axes in found.figure().axes] == ["Text", "Pathfinder"]
     assert about_longer(Options(), records) == (
-        "with 4 times the updates of lra-large (in brackets: with as many): s4 72.0 on Text (71.0), tnn 70.0 on Text (59.0), "
-        "s4 72.0 on Pathfinder (71.0), tnn 70.0 on Pathfinder (59.0)."
+        "with 4 times the updates of lra-large (in brackets: with as many): s4 72.0 on Text (71.0), "
+        "tnn 70.0 on Text (59.0), s4 72.0 on Pathfinder (71.0), tnn 70.0 on Pathfinder (59.0)."
     )
     assert LRA_LONGER_EXPERIMENT.plan(Options("paper")) == []
 
