@@ -1,1 +1,1 @@
-"""The tables and figures of the paper, made again: each an experiment of many trials, which are run once and kept."""
+"""The reproduction of the paper: each table and figure is an experiment of many trials, which are run once and kept."""

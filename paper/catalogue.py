@@ -1,26 +1,39 @@
 """All experiments, by name."""
 
-from difflib import get_close_matches
-
-from paper.bidirectional.glue import GLUE
-from paper.bidirectional.kernels import KERNELS
-from paper.efficiency.complexity import COMPLEXITY
-from paper.efficiency.overview import OVERVIEW
-from paper.efficiency.speed import SPEED
+from paper.bidirectional.glue import GLUE_EXPERIMENT
+from paper.bidirectional.kernels import KERNELS_EXPERIMENT
+from paper.efficiency.complexity import COMPLEXITY_EXPERIMENT
+from paper.efficiency.overview import OVERVIEW_EXPERIMENT
+from paper.efficiency.speed import SPEED_EXPERIMENT
 from paper.harness.experiment import Experiment
-from paper.images import IMAGE
-from paper.language.ablations import DECAY, RPE, RPE_INPUT, STRUCTURE
-from paper.language.alm import ALM
-from paper.language.extrapolation import EXTRAPOLATION
-from paper.language.longer import LONGER
-from paper.lra.longer import ARENA_LONGER
-from paper.lra.lra import LRA, LRA_LARGE
+from paper.images import IMAGE_EXPERIMENT
+from paper.language.ablations import DECAY_EXPERIMENT, RPE_EXPERIMENT, RPE_INPUT_EXPERIMENT, STRUCTURE_EXPERIMENT
+from paper.language.alm import ALM_EXPERIMENT
+from paper.language.extrapolation import EXTRAPOLATION_EXPERIMENT
+from paper.language.longer import ALM_LONGER_EXPERIMENT
+from paper.lra.longer import LRA_LONGER_EXPERIMENT
+from paper.lra.lra import LRA_EXPERIMENT, LRA_LARGE_EXPERIMENT
+from tnn._names import did_you_mean
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        *(ALM, LONGER, EXTRAPOLATION, GLUE, LRA, LRA_LARGE, ARENA_LONGER, IMAGE, KERNELS),
-        *(STRUCTURE, RPE_INPUT, RPE, DECAY, COMPLEXITY, SPEED, OVERVIEW),
+        ALM_EXPERIMENT,
+        ALM_LONGER_EXPERIMENT,
+        EXTRAPOLATION_EXPERIMENT,
+        GLUE_EXPERIMENT,
+        LRA_EXPERIMENT,
+        LRA_LARGE_EXPERIMENT,
+        LRA_LONGER_EXPERIMENT,
+        IMAGE_EXPERIMENT,
+        KERNELS_EXPERIMENT,
+        STRUCTURE_EXPERIMENT,
+        RPE_INPUT_EXPERIMENT,
+        RPE_EXPERIMENT,
+        DECAY_EXPERIMENT,
+        COMPLEXITY_EXPERIMENT,
+        SPEED_EXPERIMENT,
+        OVERVIEW_EXPERIMENT,
     )
 }
 
@@ -34,6 +47,5 @@ def find_experiment(name: str) -> Experiment:
     """
     if name in EXPERIMENTS:
         return EXPERIMENTS[name]
-    close = get_close_matches(name, EXPERIMENTS, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(EXPERIMENTS)}"
-    raise ValueError(f"no experiment {name!r}; {hint}")
+    names = ", ".join(EXPERIMENTS)
+    raise ValueError(f"no experiment {name!r}; {did_you_mean(name, EXPERIMENTS, others=names)}")

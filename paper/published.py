@@ -1,7 +1,7 @@
 """The numbers of the paper's tables, as printed, by our names of the methods.
 
-S4 and GSS are printed in each other's place in the table of extrapolation, where their columns begin with each other's
-perplexity, and put right here.
+In the table of extrapolation the columns of S4 and GSS are swapped: each begins with the perplexity of the other. Here
+they are corrected.
 """
 
 
@@ -146,7 +146,7 @@ LRA_LARGE = {
     "tnn": _numbers("87.90 61.04 90.97 93.00 96.10 88.24 86.21"),
 }
 
-# Training steps a second at 1,024, 2,048, ... and 5,120 tokens, with 20 rows, on a GPU.
+# Training steps per second at 1,024, 2,048, ... and 5,120 tokens, with 20 rows, on a GPU.
 SPEED = {
     "transformer": _numbers("15.34 3.05 - - -"),
     "flash": _numbers("20.49 11.06 8.47 7.23 6.93"),

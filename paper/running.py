@@ -1,27 +1,26 @@
-"""Running an experiment: trials that are known are skipped, the others run one after the other."""
+"""Runs an experiment: trials that have a record are skipped, the others run one after the other."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
 from time import perf_counter
-from typing import Any
 
 from paper.catalogue import find_experiment
-from paper.harness.experiment import Experiment, Outcome
+from paper.harness.experiment import Outcome
+from paper.harness.formatting import format_time
 from paper.harness.locks import locked
 from paper.harness.machine import describe_machine, forget_peak_memory, peak_memory_mb, versions
+from paper.harness.mixers import check_rows
 from paper.harness.records import Record, Records
-from paper.harness.trial import Options, Place, Trial
-from tnn._files import write_text
-from tnn.training.figures import new_figure, save_figure
-from tnn.training.report import format_time
+from paper.harness.trial import Options, Trial, TrialContext
+from paper.report.section import make_section, write_section
+from tnn.training.figures import new_figure
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
-def reproduce(name: str, options: Options, *, data: Path, out: Path, models: Path, say: Say = print) -> Outcome:
-    """Run what is missing of an experiment, and write its records, table and figure to `out`/SCALE/NAME.*.
+def reproduce(name: str, options: Options, *, data: Path, out: Path, models: Path, log: Log = print) -> Outcome:
+    """Run the missing trials of an experiment and write its records, table and figure to `out`/SCALE/NAME.*.
 
     >>> from pathlib import Path
     >>> from paper.running import reproduce
@@ -30,41 +29,41 @@ def reproduce(name: str, options: Options, *, data: Path, out: Path, models: Pat
     >>> reproduce("alm", Options(methods=("tnn",)), **places)  # doctest: +SKIP
     """
     experiment = find_experiment(name)
-    if unknown := [row for row in options.methods or () if row not in experiment.rows]:
-        raise ValueError(f"{experiment.name} has no {unknown[0]!r}; there are {', '.join(experiment.rows)}")
-    new_figure(height=1)  # without matplotlib it fails here, not after the work
+    check_rows(experiment, options.methods or ())
+    new_figure(height=1)  # without matplotlib, fail here and not after the work
     records = Records(out / options.scale)
-    place = Place(data, models / options.scale, records)
+    context = TrialContext(data, models / options.scale, records)
     trials = list({trial.key: trial for trial in experiment.plan(options)}.values())  # each once
     missing = [trial for trial in trials if records.find(trial) is None]
-    say(f"{name} at {options.scale} scale: {len(trials)} trials, {len(trials) - len(missing)} of them known")
+    log(f"{name} at {options.scale} scale: {len(trials)} trials, {len(trials) - len(missing)} of them measured")
     for number, trial in enumerate(missing, start=1):
-        say(f"[{number}/{len(missing)}] {trial.title}")
-        record = _run_once(trial, place, say)
-        say(f"    {_summary(record)}{_remaining(missing[number:], trials, records)}")
-    outcome = experiment.conclude(options, records)
-    write_outcome(experiment, outcome, options, records.folder)
-    say("\n\n".join(f"{table.title}\n\n{table.to_markdown()}" for table in outcome.tables))
+        log(f"[{number}/{len(missing)}] {trial.title}")
+        record = _run_once(trial, context, log)
+        log(f"    {_summary(record)}{_remaining(missing[number:], trials, records)}")
+    section = make_section(experiment, options, records)
+    write_section(section, records.folder)
+    outcome = section.outcome
+    log("\n\n".join(f"{table.title}\n\n{table.to_markdown()}" for table in outcome.tables))
     for claim in outcome.claims:
-        say(f"{claim.verdict}: {claim.text} ({claim.evidence})")
+        log(f"{claim.verdict}: {claim.text} ({claim.evidence})")
     return outcome
 
 
-def _run_once(trial: Trial, place: Place, say: Say) -> Record:
-    """Unless another process has: processes may share folders, and experiments share trials."""
-    with locked(trial, place, say):
-        record = place.records.find(trial)
+def _run_once(trial: Trial, context: TrialContext, log: Log) -> Record:
+    """Unless another process has run it: processes may share folders, and experiments share trials."""
+    with locked(trial, context, log):
+        record = context.records.find(trial)
         if record is None:
-            record = run_trial(trial, place)
-            place.records.add(record)
+            record = run_trial(trial, context)
+            context.records.add(record)
         return record
 
 
-def run_trial(trial: Trial, place: Place) -> Record:
-    """Measure, and note what it took."""
+def run_trial(trial: Trial, context: TrialContext) -> Record:
+    """Measure, with time and memory."""
     forget_peak_memory()
-    begun = perf_counter()
-    metrics = trial.work(place)
+    start = perf_counter()
+    metrics = trial.work(context)
     return Record(
         trial.experiment,
         trial.row,
@@ -72,7 +71,7 @@ def run_trial(trial: Trial, place: Place) -> Record:
         trial.seed,
         trial.settings,
         metrics,
-        seconds=round(perf_counter() - begun, 1),
+        seconds=round(perf_counter() - start, 1),
         peak_memory_mb=round(peak_memory_mb(), 1),
         machine=describe_machine(),
         versions=versions(),
@@ -88,54 +87,16 @@ def _summary(record: Record) -> str:
 
 
 def _remaining(missing: list[Trial], trials: list[Trial], records: Records) -> str:
-    """An estimate from what the others took: those of the same row and part, if there are any, or all."""
+    """An estimate from trials of the same row and part, if there are any, or from all."""
     if not missing:
         return ""
-    paces = {t.key: (t, found.seconds / t.cost) for t in trials if (found := records.find(t)) is not None}
+    paces = {t.key: (t, record.seconds / t.cost) for t in trials if (record := records.find(t)) is not None}
     expected = sum(trial.cost * _pace(trial, list(paces.values())) for trial in missing)
     return f"; about {format_time(expected)} for the {len(missing)} left"
 
 
 def _pace(trial: Trial, known: list[tuple[Trial, float]]) -> float:
-    """Seconds of a unit of cost."""
+    """Seconds per unit of cost."""
     same_part = [(t, pace) for t, pace in known if t.part == trial.part]
     same_row = [(t, pace) for t, pace in same_part if t.row == trial.row]
     return mean(pace for _, pace in same_row or same_part or known)
-
-
-def write_outcome(experiment: Experiment, outcome: Outcome, options: Options, folder: Path) -> None:
-    """NAME.md and NAME.png, beside NAME.jsonl."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if outcome.figure is not None:
-        save_figure(outcome.figure, folder / f"{experiment.name}.png")
-    write_text(folder / f"{experiment.name}.md", to_markdown(experiment, outcome, options))
-
-
-def to_markdown(experiment: Experiment, outcome: Outcome, options: Options) -> str:
-    """All of an outcome, for a reader of plain text."""
-    lines = [f"# {experiment.name}", experiment.about, f"```\n{command(experiment.name, options)}\n```"]
-    for table in outcome.tables:
-        lines += [f"## {table.title}", table.to_markdown()]
-    lines += outcome.notes
-    if outcome.claims:
-        lines.append("## The paper's claims")
-        lines.append("\n".join(f"- {claim.to_markdown()}" for claim in outcome.claims))
-    if outcome.figure is not None:
-        lines.append(f"![{experiment.about}]({experiment.name}.png)")
-    return "\n\n".join(lines) + "\n"
-
-
-def command(name: str, options: Options) -> str:
-    """What makes the same table again.
-
-    >>> from paper.running import command
-    >>> from paper.harness.trial import Options
-    >>> command("alm", Options(methods=("tnn", "transformer"), steps=20))
-    'tnn reproduce alm --scale mini --methods tnn,transformer --steps 20'
-    """
-    words = ["tnn reproduce", name, "--scale", options.scale]
-    chosen: dict[str, Any] = asdict(options)
-    if options.methods:
-        words += ["--methods", ",".join(options.methods)]
-    words += [f"--{key} {chosen[key]}" for key in ("seeds", "steps") if chosen[key] is not None]
-    return " ".join(words)

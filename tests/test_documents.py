@@ -21,6 +21,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from paper.__main__ import app as paper_app
 from paper.catalogue import EXPERIMENTS
 from paper.harness.trial import Options
 from tnn.cli import app
@@ -152,8 +153,8 @@ def shrunk(words):
     """The same command, with a small model and few steps where it trains, and few examples where it makes them."""
     if words[1:3] == ["data", "generate"]:
         return [*words, *FEW[words[3]]]
-    if words[1] == "reproduce" and "--methods" in words:
-        return [*words, "--steps", "2", "--seeds", "1"]
+    if words[1:3] == ["-m", "paper"]:
+        return [*words, "--steps", "2", "--seeds", "1"] if "--methods" in words else words
     if words[1] != "train" or "--list" in words:
         return words
     task = load_recipe(words[2]).task
@@ -203,8 +204,12 @@ def test_commands(home, monkeypatch):
                 ]
                 load_recipe(recipe, changes)
                 continue
-            if words[1:2] == ["reproduce"] and "paper" in words:  # a matter of days
-                assert EXPERIMENTS[words[2]].plan(Options(scale="paper"))
+            if words[:3] == ["python", "-m", "paper"]:
+                if "paper" in words[3:]:  # the scale: a matter of days
+                    assert EXPERIMENTS[words[3]].plan(Options(scale="paper"))
+                    continue
+                done = CliRunner().invoke(paper_app, shrunk(words)[3:])
+                assert done.exit_code == 0, f"{document}: {shlex.join(words)}: {done.output} {done.exception}"
                 continue
             assert words[0] == "tnn", f"{document}: nothing runs {shlex.join(words)}"
             if words[1] == "train" and not {"--resume", "--out"} & set(words):

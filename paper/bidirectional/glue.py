@@ -1,6 +1,7 @@
-"""GLUE: every method is pre-trained on the same text, and fine-tuned on the same tasks with the same search."""
+"""GLUE: every method is pre-trained on the same text and fine-tuned on the same tasks, with the same search."""
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import chain
 from math import nan
 from statistics import mean
@@ -8,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from paper import published
 from paper.bidirectional.trials import (
-    EXTENTS,
     FIRST_TOKEN,
-    METHODS,
-    ROWS,
+    GLUE_METHODS,
+    GLUE_ROWS,
+    SCALES,
     pre_trainings,
     tuning_trial,
 )
 from paper.harness.experiment import Claim, Experiment, Outcome, Table
+from paper.harness.formatting import format_mean_std
 from paper.harness.judging import (
     at_the_edge,
     by_seed,
@@ -24,7 +26,6 @@ from paper.harness.judging import (
     means,
     order_agreement,
     ranks,
-    spread,
     verdict_of,
 )
 from paper.harness.records import Records
@@ -38,29 +39,29 @@ if TYPE_CHECKING:
 AVERAGE = "AVG"
 OTHER_HALF = {"mnli-mm": ("mnli", "eval_mismatched_accuracy")}  # a task's second column, and where it is measured
 MRPC = published.GLUE_TASKS.index("mrpc")
-AHEAD = 5.0  # points: a margin that chance does not make
-Numbers = dict[str, dict[str, float]]  # of each column, of each row
-Scores = dict[str, dict[str, list[float]]]  # likewise, of all seeds
+AHEAD = 5.0  # points: a margin too large for chance
+Numbers = dict[str, dict[str, float]]  # by column and row
+Scores = dict[str, dict[str, list[float]]]  # the same, over seeds
 
 
 def _rows(options: Options) -> tuple[str, ...]:
-    return options.methods or ROWS
+    return options.methods or GLUE_ROWS
 
 
 def _columns(options: Options) -> list[str]:
-    """In the order of the paper's table, those there are tasks for."""
-    tasks = EXTENTS[options.scale].tasks
+    """Those of the paper's table that this scale has tasks for."""
+    tasks = SCALES[options.scale].tasks
     return [name for name in published.GLUE_TASKS if OTHER_HALF.get(name, (name,))[0] in tasks]
 
 
 def _trainings(options: Options) -> dict[str, list[Trial]]:
-    """Of each row."""
+    """Pre-trainings, by row."""
     return {row: pre_trainings(row, options)[1] for row in _rows(options)}
 
 
 def _tunings(trainings: Mapping[str, list[Trial]], options: Options) -> dict[str, list[Trial]]:
-    """Of each task."""
-    tasks = EXTENTS[options.scale].tasks
+    """Fine-tunings, by task."""
+    tasks = SCALES[options.scale].tasks
     return {
         task: [tuning_trial(row, of, task, options) for row, several in trainings.items() for of in several]
         for task in tasks
@@ -83,59 +84,59 @@ def _conclude(options: Options, records: Records) -> Outcome:
     judged = {name: fully_run(values, tunings["cola"]) for name, values in ours.items()}
     order = {name: order_agreement(theirs[name], means(values)) for name, values in ours.items()}
     notes = (
-        *(f"Order, {name}: {found}." for name, found in order.items()),
+        *(f"Order, {name}: {agreement}." for name, agreement in order.items()),
         *_about_chance(majorities),
         *_about_rates(trainings, tunings, records),
         *_about_scale(options),
-        "TNN's head takes the mean over the tokens, that of the others the first token, as in the paper; but there the "
-        f"mean is over the padding as well. {FIRST_TOKEN} is TNN with the head of the others; it has no rank.",
-        "The sizes that the paper prints for GFNet and AFNO are in each other's row; whether their scores are as well, "
-        "the code that made them does not tell.",
+        "TNN's head takes the mean over the tokens, the other methods the first token, as in the paper; but there the "
+        f"mean includes padding. {FIRST_TOKEN} is TNN with the head of the other methods; it has no rank.",
+        "The paper's sizes of GFNet and AFNO are swapped; whether their scores are swapped too cannot be told from "
+        "its code.",
     )
     table = _table(_rows(options), theirs, ours, trainings, records)
-    figure = _draw(theirs, ours, majorities) if ours[AVERAGE] else None
+    figure = partial(_draw, theirs, ours, majorities) if ours[AVERAGE] else None
     return Outcome((table,), figure, _claims(theirs, judged, majorities), notes)
 
 
 def _published(options: Options) -> Numbers:
-    """What did not converge counts 0, as it does in the paper's average; ours is over the tasks that are run."""
-    found = {
+    """A run that did not converge counts 0, as in the paper; averages are over the tasks that are run here."""
+    scores = {
         name: {row: numbers[i] or 0.0 for row, numbers in published.GLUE.items()}
         for i, name in enumerate(published.GLUE_TASKS)
     }
-    columns = [found[name] for name in _columns(options)]
-    return {**found, AVERAGE: {row: mean(column[row] for column in columns) for row in published.GLUE}}
+    columns = [scores[name] for name in _columns(options)]
+    return {**scores, AVERAGE: {row: mean(column[row] for column in columns) for row in published.GLUE}}
 
 
 def _scores(options: Options, tunings: dict[str, list[Trial]], records: Records) -> Scores:
-    """In per cent, with the average of the seeds that have been run on all tasks."""
-    found: dict[str, dict[str, dict[int, float]]] = {}
+    """In percent, with the average of the seeds that have been run on all tasks."""
+    by_column: dict[str, dict[str, dict[int, float]]] = {}
     for column in _columns(options):
         task, metric = OTHER_HALF.get(column, (column, "score"))
-        found[column] = by_seed(tunings[task], records, metric, diverged=0.0)
+        by_column[column] = by_seed(tunings[task], records, metric, diverged=0.0)
     scores: Scores = {
         column: {row: [100 * score for score in seeds.values()] for row, seeds in rows.items()}
-        for column, rows in found.items()
+        for column, rows in by_column.items()
     }
     averages = {}
     for row in _rows(options):
-        columns = [rows.get(row, {}) for rows in found.values()]
+        columns = [rows.get(row, {}) for rows in by_column.values()]
         seeds = set.intersection(*(set(column) for column in columns))
         averages[row] = [100 * mean(column[seed] for column in columns) for seed in sorted(seeds)]
     return {**scores, AVERAGE: {row: several for row, several in averages.items() if several}}
 
 
 def _majorities(tunings: dict[str, list[Trial]], records: Records) -> dict[str, float]:
-    """What the most frequent class of a task gives, in per cent."""
-    found = {}
+    """The score of the most frequent class of each task, in percent."""
+    majorities = {}
     for task, trials in tunings.items():
         for values in collect(trials, records, f"majority_eval_{TASKS[task].metrics[0]}").values():
-            found[task] = 100 * values[0]
-    return found
+            majorities[task] = 100 * values[0]
+    return majorities
 
 
 def _of_the_paper(values: Mapping[str, float]) -> dict[str, float]:
-    return {row: value for row, value in values.items() if row in METHODS}
+    return {row: value for row, value in values.items() if row in GLUE_METHODS}
 
 
 def _table(methods: tuple[str, ...], theirs: Numbers, ours: Scores, trainings: list[Trial], records: Records) -> Table:
@@ -148,21 +149,23 @@ def _table(methods: tuple[str, ...], theirs: Numbers, ours: Scores, trainings: l
     rows = [("method", *head, *last)]
     for row in sorted(methods, key=lambda row: -averages.get(row, -1.0)):
         pairs = [(theirs[name].get(row), ours[name].get(row)) for name in ours]
-        cells = [cell for known, own in pairs for cell in ("" if known is None else f"{known:.2f}", spread(own))]
-        cells += [str(found.get(row, "")) for found in (their_ranks, our_ranks)]
-        cells += [f"{parameters[row]:,.0f}" if row in parameters else "", spread(perplexities.get(row))]
+        cells = [
+            cell for known, own in pairs for cell in ("" if known is None else f"{known:.2f}", format_mean_std(own))
+        ]
+        cells += [str(ranking.get(row, "")) for ranking in (their_ranks, our_ranks)]
+        cells += [f"{parameters[row]:,.0f}" if row in parameters else "", format_mean_std(perplexities.get(row))]
         rows.append((row, *cells, f"{rates[row]:g}" if row in rates else ""))
-    return Table("Scores on the dev sets in per cent, higher is better", tuple(rows))
+    return Table("Scores on the dev sets in percent, higher is better", tuple(rows))
 
 
 def _about_chance(majorities: Mapping[str, float]) -> list[str]:
     if not majorities:
         return []
     numbers = ", ".join(f"{task} {value:.2f}" for task, value in majorities.items())
-    note = f"The most frequent class gives: {numbers}."
+    note = f"Scores of the most frequent class: {numbers}."
     if "mrpc" in majorities:
         known = sorted(numbers[MRPC] or 0.0 for row, numbers in published.GLUE.items() if row != "transformer")
-        note += f" On MRPC the paper's methods but the Transformer have {known[0]:.2f} to {known[-1]:.2f}."
+        note += f" On MRPC all methods of the paper except the Transformer have {known[0]:.2f} to {known[-1]:.2f}."
     return [note]
 
 
@@ -170,9 +173,9 @@ def _about_rates(trainings: list[Trial], tunings: dict[str, list[Trial]], record
     notes = []
     if search := trainings[0].settings.get("search"):
         tried = ", ".join(f"{rate:g}" for rate in search["rates"])
-        note = f"Each pre-training tried the rates {tried} for {search['steps']:,} updates each, and took the best."
+        note = f"Each pre-training tried the rates {tried} for {search['steps']:,} updates each and used the best."
         edge = at_the_edge(collect(trainings, records, "learning_rate"), search["rates"])
-        notes.append(note + (f" At the edge of what was tried: {', '.join(edge)}." if edge else ""))
+        notes.append(note + (f" At the edge of the search: {', '.join(edge)}." if edge else ""))
     tried = ", ".join(f"{rate:g}" for rate in tunings["cola"][0].settings["recipe"]["learning_rates"])
     notes.append(f"Each fine-tuning tried the rates {tried}; the best score on the dev set counts, as in the paper.")
     return notes
@@ -182,83 +185,84 @@ def _about_scale(options: Options) -> list[str]:
     if options.scale == "paper":
         return []
     return [
-        "MNLI, QNLI and QQP are left out at this scale, for their training sets were not at hand; averages, the "
-        "published ones too, are those of the other three tasks.",
-        "The dev sets are small: of 1,043 sentences (CoLA), 872 (SST-2) and 408 pairs (MRPC), and chance alone moves a "
-        "score by about 3, 1.5 and 2 points.",
+        "MNLI, QNLI and QQP are left out at this scale because their training sets were not available; all averages, "
+        "including the published ones, are over the other three tasks.",
+        "The dev sets are small: 1,043 sentences (CoLA), 872 sentences (SST-2) and 408 pairs (MRPC). Chance alone "
+        "moves a score by about 3, 1.5 and 2 points.",
     ]
 
 
 def _claims(theirs: Numbers, ours: Scores, majorities: Mapping[str, float]) -> tuple[Claim, ...]:
-    """Of the tasks that a method has learnt: places on the others are chance."""
+    """Of the tasks that a method has learned: ranks_by_task on the others are chance."""
     competitive = (
         "TNN is competitive: its average is the second best of 16, 78.51 after the Transformer's 78.79 "
-        "(ours: over the tasks that have been learnt, second or better; in part: fourth, or if some have not)."
+        "(here: second or better over the tasks that were learned; in part: fourth, or if some tasks were not learned)."
     )
-    everywhere = "And on every task: it is among the first four."
+    everywhere = "It is competitive on every task: among the first four."
     far_ahead = (
-        f"TNN is far ahead on CoLA: by {_lead(theirs['cola']):.2f} points (ours: it leads, and by at least {AHEAD:g})."
+        f"TNN is far ahead on CoLA: by {_lead(theirs['cola']):.2f} points (here: it leads, by at least {AHEAD:g})."
     )
     texts = (competitive, everywhere, far_ahead)
     scores = {name: _of_the_paper(means(values)) for name, values in ours.items()}
-    if set(scores[AVERAGE]) != set(METHODS):
-        missing = f"it takes all {len(METHODS)} methods; {len(scores[AVERAGE])} have been measured"
+    if set(scores[AVERAGE]) != set(GLUE_METHODS):
+        missing = f"needs all {len(GLUE_METHODS)} methods; {len(scores[AVERAGE])} have been measured"
         return tuple(Claim(text, "not measured", missing) for text in texts)
     columns = {name: values for name, values in scores.items() if name != AVERAGE}
-    learnt = [name for name, values in columns.items() if _is_learnt(name, values, majorities)]
-    if not learnt:
-        return tuple(Claim(text, "not measured", _about_unlearnt(list(columns))) for text in texts)
-    places = {name: ranks(columns[name], high=True)["tnn"] for name in learnt}
-    unlearnt = [name for name in columns if name not in learnt]
+    learned = [name for name, values in columns.items() if _is_learned(name, values, majorities)]
+    if not learned:
+        return tuple(Claim(text, "not measured", _about_not_learned(list(columns))) for text in texts)
+    ranks_by_task = {name: ranks(columns[name], high=True)["tnn"] for name in learned}
+    not_learned = [name for name in columns if name not in learned]
     averages, their_averages = (
-        {row: mean(values[name][row] for name in learnt) for row in METHODS} for values in (scores, theirs)
+        {row: mean(values[name][row] for name in learned) for row in GLUE_METHODS} for values in (scores, theirs)
     )
-    place, their_place = (ranks(values, high=True)["tnn"] for values in (averages, their_averages))
+    rank, their_rank = (ranks(values, high=True)["tnn"] for values in (averages, their_averages))
     best = max(averages, key=lambda row: averages[row])
     return (
         Claim(
             competitive,
-            verdict_of([place <= 2 and not unlearnt, place <= 4]),
-            f"over {', '.join(learnt)} number {place} with {averages['tnn']:.2f}, the best is {best} with "
-            f"{averages[best]:.2f}; over the same number {their_place} in the paper; {_about_unlearnt(unlearnt)}",
-            _about_heads(ours, learnt),
+            verdict_of([rank <= 2 and not not_learned, rank <= 4]),
+            f"over {', '.join(learned)} number {rank} with {averages['tnn']:.2f}, the best is {best} with "
+            f"{averages[best]:.2f}; over the same tasks number {their_rank} in the paper; "
+            f"{_about_not_learned(not_learned)}",
+            _about_heads(ours, learned),
         ),
         Claim(
             everywhere,
-            verdict_of([*(place <= 4 for place in places.values()), *(None for _ in unlearnt)]),
-            f"{', '.join(f'number {place} of 16 on {name}' for name, place in places.items())}; "
-            f"{_about_unlearnt(unlearnt)}",
+            verdict_of([*(rank <= 4 for rank in ranks_by_task.values()), *(None for _ in not_learned)]),
+            f"{', '.join(f'number {rank} of 16 on {name}' for name, rank in ranks_by_task.items())}; "
+            f"{_about_not_learned(not_learned)}",
         ),
         _ahead_on_cola(far_ahead, scores["cola"])
-        if "cola" in learnt
-        else Claim(far_ahead, "not measured", _about_unlearnt(["cola"])),
+        if "cola" in learned
+        else Claim(far_ahead, "not measured", _about_not_learned(["cola"])),
     )
 
 
 def _about_heads(ours: Scores, names: list[str]) -> str:
-    """Whether it is TNN that is ahead, or the mean over the tokens."""
+    """Whether TNN is ahead, or only its head with the mean over the tokens."""
     if not all(FIRST_TOKEN in ours[name] for name in names):
         return ""
     numbers = ", ".join(f"{mean(ours[name][FIRST_TOKEN]):.2f} on {name}" for name in names)
-    return f"with the head of the others TNN has {numbers}."
+    return f"with the head of the other methods TNN has {numbers}."
 
 
-def _is_learnt(name: str, scores: Mapping[str, float], majorities: Mapping[str, float]) -> bool:
-    """By the best method, better than chance alone would have it."""
+def _is_learned(name: str, scores: Mapping[str, float], majorities: Mapping[str, float]) -> bool:
+    """Whether the best method is better than chance."""
     task, _ = OTHER_HALF.get(name, (name, ""))
     return max(scores.values()) >= majorities.get(task, 0.0) + AHEAD
 
 
-def _about_unlearnt(names: list[str]) -> str:
+def _about_not_learned(names: list[str]) -> str:
     if not names:
-        return "each task has been learnt"
+        return "every task was learned"
     return f"no method is {AHEAD:g} points above the most frequent class on {', '.join(names)}"
 
 
 def _ahead_on_cola(text: str, ours: Mapping[str, float]) -> Claim:
-    first = ", ".join(f"{row} {value:.2f}" for row, value in sorted(ours.items(), key=lambda found: -found[1])[:3])
+    first = ", ".join(f"{row} {value:.2f}" for row, value in sorted(ours.items(), key=lambda entry: -entry[1])[:3])
     return Claim(
-        text, verdict_of([_lead(ours) > 0, _lead(ours) >= AHEAD]), f"the first are {first}; tnn {ours['tnn']:.2f}"
+        text, verdict_of([_lead(ours) > 0, _lead(ours) >= AHEAD]), f"the best are {first}; tnn {ours['tnn']:.2f}"
     )
 
 
@@ -267,7 +271,7 @@ def _lead(values: Mapping[str, float]) -> float:
 
 
 def _draw(theirs: Numbers, ours: Scores, majorities: Mapping[str, float]) -> "Figure":
-    """A panel for each column, a line for each method; the best average is on top."""
+    """One panel per column, one line per method; the best average is on top."""
     averages = means(ours[AVERAGE])
     rows = sorted(averages, key=lambda row: averages[row])
     wide = min(4, len(ours))
@@ -277,9 +281,9 @@ def _draw(theirs: Numbers, ours: Scores, majorities: Mapping[str, float]) -> "Fi
         if name in majorities:
             axes.axvline(majorities[name], color=COLORS[5], linestyle=":", linewidth=1)
         axes.plot([theirs[name].get(row, nan) for row in rows], range(len(rows)), "o", color=FAINT, markersize=4)
-        for place, row in enumerate(rows):
+        for y, row in enumerate(rows):
             color = COLORS[1] if row == "tnn" else COLORS[0]
-            axes.plot(values[row], [place] * len(values[row]), "o", color=color, markersize=4)
+            axes.plot(values[row], [y] * len(values[row]), "o", color=color, markersize=4)
         axes.set_yticks(range(len(rows)), rows)
         tidy(axes, name)
     for axes in panels[len(ours) :]:
@@ -289,4 +293,11 @@ def _draw(theirs: Numbers, ours: Scores, majorities: Mapping[str, float]) -> "Fi
     return figure
 
 
-GLUE = Experiment("glue", "Bidirectional language modelling: scores of every method on GLUE.", ROWS, _plan, _conclude)
+GLUE_EXPERIMENT = Experiment(
+    "glue",
+    "Bidirectional language modelling: scores of every method on GLUE.",
+    GLUE_ROWS,
+    _plan,
+    _conclude,
+    takes_mixers=True,
+)

@@ -1,7 +1,8 @@
-"""Kernels: the Toeplitz matrices of the bidirectional TNN, and how near to the diagonal their weight is."""
+"""Kernels: the Toeplitz matrices of the bidirectional TNN, and how close to the diagonal their weight is."""
 
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -10,15 +11,17 @@ from paper.bidirectional.trials import pre_trainings
 from paper.harness.experiment import Claim, Experiment, Outcome, Table
 from paper.harness.judging import verdict_of
 from paper.harness.records import Records
-from paper.harness.trainings import trained
-from paper.harness.trial import Metrics, Options, Place, Trial
+from paper.harness.trainings import measure_trained
+from paper.harness.trial import Metrics, Options, Trial, TrialContext
 from tnn.training.evaluation import load_model
 from tnn.training.figures import Kernel, draw_kernels, find_kernels
-from tnn.training.run_recipe import Diverged
 
-LENGTHS = {"mini": 128, "paper": 512}  # those of the pre-training
-BAND = 4  # diagonals to each side of the middle one
-NEAR = 8  # parts of the length: half of the weight in the first is concentrated
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LENGTHS = {"mini": 128, "paper": 512}  # of the pre-training
+BAND = 4  # diagonals on each side of the main one
+NEAR = 8  # half of the weight within 1/8 of the length counts as concentrated
 
 
 def _plan(options: Options) -> list[Trial]:
@@ -35,12 +38,13 @@ def _trial(of: Trial, length: int) -> Trial:
     return Trial("kernels", of.row, settings, partial(_work, of=of, length=length), seed=of.seed)
 
 
-def _work(place: Place, of: Trial, length: int) -> Metrics:
-    try:
-        model = load_model(trained(of, place))
-    except Diverged as error:
-        return {"failed": str(error)}
-    torch.manual_seed(of.seed)
+def _work(context: TrialContext, of: Trial, length: int) -> Metrics:
+    return measure_trained(of, context, partial(_measure, seed=of.seed, length=length))
+
+
+def _measure(folder: Path, seed: int, length: int) -> Metrics:
+    model = load_model(folder)
+    torch.manual_seed(seed)
     untrained = type(model)(model.config)
     kernels = find_kernels(model, length)
     return {
@@ -61,7 +65,7 @@ def _distances(kernel: Kernel) -> Metrics:
 
 
 def _to_json(kernel: Kernel) -> Metrics:
-    """All that is drawn, in four digits."""
+    """Everything that is drawn, rounded to four digits."""
     arrays = {name: value for name, value in kernel._asdict().items() if isinstance(value, np.ndarray)}
     return {**kernel._asdict(), **{name: _rounded(value).tolist() for name, value in arrays.items()}}
 
@@ -79,19 +83,23 @@ def _conclude(options: Options, records: Records) -> Outcome:
     length = LENGTHS[options.scale]
     trials = _trials(pre_trainings("tnn", options)[1], options)
     known = [record for trial in trials if (record := records.find(trial)) and "layers" in record.metrics]
-    found = [record.metrics for record in known]
+    metrics = [record.metrics for record in known]
     head = ("layer", "50% of the weight within", "90% within", "on the diagonal", f"within {BAND}", "largest at")
     rows: list[tuple[str, ...]] = [(*head, "untrained: 50% within", "90% within")]
     for record in known:
         for number, (after, before) in enumerate(_pairs(record.metrics), start=1):
             rows.append((f"{number}, seed {record.seed}" if len(known) > 1 else str(number), *_cells(after, before)))
     table = Table(f"Distances from the diagonal in matrices of {length} by {length}", tuple(rows))
-    figure = draw_kernels([_from_json(values) for values in found[0]["drawn"]], length) if found else None
+    figure = partial(_draw, metrics[0], length) if metrics else None
     notes = (
-        "The weight is the mean of |t| over all channels. With the same at all lags, 50% of it would be within "
-        f"{length // 2}; the decay alone draws it nearer, as the untrained model shows.",
+        "The weight is the mean of |t| over all channels. If it were equal at all lags, 50% of it would be within "
+        f"{length // 2}; the decay alone brings it closer, as the untrained model shows.",
     )
-    return Outcome((table,), figure, (_claim(found, length),), notes)
+    return Outcome((table,), figure, (_claim(metrics, length),), notes)
+
+
+def _draw(metrics: Metrics, length: int) -> "Figure":
+    return draw_kernels([_from_json(values) for values in metrics["drawn"]], length)
 
 
 def _pairs(metrics: Metrics) -> list[tuple[Metrics, Metrics]]:
@@ -107,14 +115,14 @@ def _cells(after: Metrics, before: Metrics) -> tuple[str, ...]:
     )
 
 
-def _claim(found: list[Metrics], length: int) -> Claim:
+def _claim(models: list[Metrics], length: int) -> Claim:
     layers, untrained = (
-        [layer for metrics in found for layer in metrics[key]] for key in ("layers", "untrained_layers")
+        [layer for metrics in models for layer in metrics[key]] for key in ("layers", "untrained_layers")
     )
     near = length // NEAR
     text = (
-        "The diagonal concentrates the most weight "
-        f"(in each layer the largest mean |t| is on it or beside it, and half of the weight within {near})."
+        "Most of the weight is concentrated at the diagonal "
+        f"(in each layer the largest mean |t| is on it or next to it, and half of the weight is within {near})."
     )
     if not layers:
         return Claim(text, "not measured", "no model has been trained")
@@ -129,10 +137,10 @@ def _claim(found: list[Metrics], length: int) -> Claim:
         f"from {before['share_of_band']:.1%} to {after['share_of_band']:.1%}"
         for after, before in zip(layers, untrained, strict=True)
     ]
-    checked = f"what training does to the weight within {BAND} of the diagonal, layer by layer: {', '.join(gains)}."
+    checked = f"change of the weight within {BAND} of the diagonal by training, layer by layer: {', '.join(gains)}."
     return Claim(text, verdict_of([*largest, *half]), evidence, checked)
 
 
-KERNELS = Experiment(
+KERNELS_EXPERIMENT = Experiment(
     "kernels", "The Toeplitz matrices of the bidirectional TNN, layer by layer.", ("tnn",), _plan, _conclude
 )

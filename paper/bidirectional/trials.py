@@ -1,4 +1,4 @@
-"""Trials of bidirectional language models: a method is pre-trained on text, then fine-tuned on tasks of GLUE."""
+"""Trials of bidirectional language models: a method is pre-trained on text, then fine-tuned on GLUE tasks."""
 
 import json
 import shutil
@@ -8,29 +8,29 @@ from functools import partial
 from pathlib import Path
 
 from paper import published
-from paper.harness.trainings import Search, Setup, search_trials, trained, training_trial
-from paper.harness.trial import Metrics, Options, Place, Scale, Trial
+from paper.harness.mixers import is_own_mixer
+from paper.harness.trainings import Search, Setup, measure_trained, search_trials, training_trial
+from paper.harness.trial import Metrics, Options, Scale, Trial, TrialContext
 from tnn.layers import count_parameters
 from tnn.training import runs
 from tnn.training.evaluation import load_model
 from tnn.training.perplexity import from_loss
-from tnn.training.recipe import ModelSection, Recipe
-from tnn.training.run_recipe import SCORES, Diverged, train
+from tnn.training.schema import ModelSection, Recipe
 from tnn.training.tasks.glue import GlueRecipe
 
-METHODS = tuple(published.GLUE)
-FIRST_TOKEN = "tnn-first"  # TNN with the head of all others: it reads the first token, not the mean over all
-ROWS = (*METHODS, FIRST_TOKEN)
+GLUE_METHODS = tuple(published.GLUE)
+FIRST_TOKEN = "tnn-first"  # TNN with the head of the other methods: the first token, not the mean over all
+GLUE_ROWS = (*GLUE_METHODS, FIRST_TOKEN)
 
 
 @dataclass(frozen=True)
-class Extent:
-    """How much is done at a scale."""
+class GlueScaleSettings:
+    """What is trained and measured at a scale."""
 
-    recipe: str  # of TNN's pre-training; its name with that of a method is the method's preset
+    recipe: str  # of TNN's pre-training; RECIPE-METHOD is the preset of a method
     steps: int  # of the pre-training
     changes: tuple[str, ...]
-    others: tuple[str, ...]  # changes for the methods beside TNN
+    method_changes: tuple[str, ...]  # for all methods except TNN
     paths: tuple[str, ...]
     search: Search | None
     tasks: Mapping[str, Setup]  # the fine-tunings
@@ -43,10 +43,10 @@ def _mini_task(name: str, epochs: float) -> Setup:
     return Setup("mini-glue", (*task, *training, *every), ("data.glue",))
 
 
-# At mini scale a method takes about ten minutes of one core, half of them for the text. There batches of 8 x 128 tokens
-# come further in the same time than larger ones: a masked model knows little but frequent words for many updates.
-EXTENTS: dict[Scale, Extent] = {
-    "mini": Extent(
+# At mini scale a method takes about ten minutes on one core, half of it for pre-training. Batches of 8 x 128 tokens get
+# further in the same time than larger ones: for many updates a masked model learns little but frequent words.
+SCALES: dict[Scale, GlueScaleSettings] = {
+    "mini": GlueScaleSettings(
         recipe="mini-blm",
         steps=1200,
         changes=(
@@ -57,7 +57,7 @@ EXTENTS: dict[Scale, Extent] = {
             "training.evaluate_examples=512",
             "training.save_every=500",
         ),
-        others=(),
+        method_changes=(),
         paths=("data.corpus",),
         search=Search(rates=(1e-3, 2e-3, 4e-3), steps=100),
         tasks={
@@ -66,11 +66,11 @@ EXTENTS: dict[Scale, Extent] = {
             "cola": _mini_task("cola", epochs=0.5),
         },
     ),
-    "paper": Extent(
+    "paper": GlueScaleSettings(
         recipe="wikitext103-blm",
         steps=50_000,
         changes=(),
-        others=("training.weight_decay=0.1",),
+        method_changes=("training.weight_decay=0.1",),
         paths=("data.corpus", "data.tokenizer"),
         search=None,
         tasks={
@@ -81,9 +81,9 @@ EXTENTS: dict[Scale, Extent] = {
 
 
 def pre_trainings(row: str, options: Options) -> tuple[list[Trial], list[Trial]]:
-    """The trials that choose the learning rate of a row's method, and its trainings, one a seed."""
+    """The trials that choose the learning rate of a row's method, and its trainings, one per seed."""
     method = "tnn" if row == FIRST_TOKEN else row
-    setup, search = _setup(method, options), EXTENTS[options.scale].search
+    setup, search = _setup(method, options), SCALES[options.scale].search
     if search is not None:
         search = Search(search.rates, max(1, int(search.steps * _share(options))))
     searches = search_trials("glue", method, setup, search, part="pre-training")
@@ -92,22 +92,25 @@ def pre_trainings(row: str, options: Options) -> tuple[list[Trial], list[Trial]]
 
 
 def _setup(method: str, options: Options) -> Setup:
-    extent = EXTENTS[options.scale]
-    own = () if method == "tnn" else (f"model.preset={extent.recipe}-{method}", *extent.others)
-    steps = options.steps or extent.steps
+    scale = SCALES[options.scale]
+    own: tuple[str, ...] = ()
+    if method != "tnn":
+        change = f"model.mixer={method}" if is_own_mixer(method) else f"model.preset={scale.recipe}-{method}"
+        own = (change, *scale.method_changes)
+    steps = options.steps or scale.steps
     lasts = [f"training.steps={steps}"]
     if options.scale == "mini":
         lasts.append(f"training.warmup_steps={max(1, steps // 10)}")
-    return Setup(extent.recipe, (*extent.changes, *own, *lasts), extent.paths)
+    return Setup(scale.recipe, (*scale.changes, *own, *lasts), scale.paths)
 
 
 def _share(options: Options) -> float:
-    """Of all updates, that are done: what --steps has of a pre-training, the other trainings have of theirs."""
-    return 1.0 if options.steps is None else options.steps / EXTENTS[options.scale].steps
+    """The share of the default updates that --steps asks for; searches and fine-tunings are shortened alike."""
+    return 1.0 if options.steps is None else options.steps / SCALES[options.scale].steps
 
 
 def _measure(folder: Path, recipe: Recipe) -> Metrics:
-    """The parameters are in the paper's way of counting."""
+    """Parameters are counted as in the paper."""
     return {
         "validation_perplexity": from_loss(runs.load_measured(folder)["eval_loss"]),
         "parameters": sum(count_parameters(load_model(folder))),
@@ -115,32 +118,34 @@ def _measure(folder: Path, recipe: Recipe) -> Metrics:
 
 
 def tuning_trial(row: str, of: Trial, task: str, options: Options) -> Trial:
-    """The fine-tuning of a pre-trained model on a task, with each of some rates; the best on the dev set counts."""
+    """The fine-tuning of a pre-trained model on a task with several rates; the best score on the dev set counts."""
     changes = {"pooling": "first"} if row == FIRST_TOKEN else {}
-    setup = EXTENTS[options.scale].tasks[task]
+    setup = SCALES[options.scale].tasks[task]
     epochs = (setup.load().training.epochs or 1) * _share(options)
-    recipe = setup.load(f"training.epochs={epochs}", f"training.seed={of.seed}")
+    recipe = setup.load(epochs=epochs, seed=of.seed)
     assert isinstance(recipe, GlueRecipe)
     chosen = recipe.model_dump(mode="json", exclude={"about", "name", "model"}, exclude_defaults=True)
 
-    def work(place: Place) -> Metrics:
-        try:
-            base = trained(of, place)
-        except Diverged as error:
-            return {"score": 0.0, "failed": str(error)}  # 0, as in the paper's averages
-        section = ModelSection(start_from=str(base), **changes)
-        return _tune(recipe, section, place.data, trial.folder(place))
+    def work(context: TrialContext) -> Metrics:
+        def tune(base: Path) -> Metrics:
+            section = ModelSection(start_from=str(base), **changes)
+            return _tune(recipe, section, context.data, trial.folder(context))
 
-    cost = max(1.0, 400 * _share(options))  # as so many updates of a pre-training
+        metrics = measure_trained(of, context, tune)
+        return {"score": 0.0, **metrics} if "failed" in metrics else metrics  # 0, as in the paper's averages
+
+    cost = max(1.0, 400 * _share(options))  # in updates of a pre-training
     trial = Trial("glue", row, {"of": of.settings, "recipe": chosen, **changes}, work, task, of.seed, cost)
     return trial
 
 
 def _tune(recipe: GlueRecipe, model: ModelSection, data: Path, out: Path) -> Metrics:
-    """What counts is the score; the tuned models are not kept."""
+    """The scores; the fine-tuned models are not kept."""
+    from tnn.training.run_recipe import SCORES, train
+
     sentences = recipe.data.model_copy(update={"glue": str(data / recipe.data.glue)})
     recipe = recipe.model_copy(update={"model": model, "data": sentences})
     train(recipe, out, resume=(out / runs.RECIPE).is_file(), log=lambda text: None)
-    found: Metrics = json.loads((out / SCORES).read_text())[recipe.data.tasks[0]]
+    scores: Metrics = json.loads((out / SCORES).read_text())[recipe.data.tasks[0]]
     shutil.rmtree(out)
-    return found
+    return scores

@@ -1,4 +1,4 @@
-"""How time and memory grow with the length: a step is measured at each, in a process of its own."""
+"""How time and memory grow with the length: a step is measured at each length, in a separate process."""
 
 import gc
 import resource
@@ -20,22 +20,22 @@ from paper.harness.machine import forget_peak_memory, peak_memory_mb, return_fre
 from paper.harness.records import Records
 from paper.harness.trial import Trial
 
-Prepare = Callable[[int], Callable[[], object]]  # a length -> the step that is timed; another process must know it
-PATIENCE = 4.0  # seconds that a length may take once it has been timed at all
-SHARE = 0.7  # of the memory that is available: a step may take that much, and the machine lives on
-WARM_UP = 32  # a length at which libraries load and threads start
+Prepare = Callable[[int], Callable[[], object]]  # a length -> the step that is timed; it must be picklable
+PATIENCE = 4.0  # seconds per length, once it has been timed at all
+SHARE = 0.7  # of the available memory that a step may take
+WARM_UP = 32  # the length of a first step, which loads libraries and starts threads
 
 
 class Cell(NamedTuple):
-    """What a step took."""
+    """Time and memory of a step."""
 
     seconds: float
-    megabytes: float  # at the peak, over what the process held before
+    megabytes: float  # peak above what the process held before
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What was measured at each length, from the shortest on.
+    """Measurements at each length, from the shortest on.
 
     >>> from paper.efficiency.growth import Growth
     >>> growth = Growth((1000, 2000), (0.5, 2.0), (70.0, 140.0))
@@ -54,14 +54,14 @@ class Growth:
 
     @property
     def exponent(self) -> float | None:
-        """Of its time, over all lengths."""
+        """The exponent of its time, over all lengths."""
         return exponent(self.lengths, self.seconds)
 
 
 def exponent(lengths: Sequence[int], values: Sequence[float]) -> float | None:
     """The slope of log value against log length: 1 is linear, 2 quadratic.
 
-    None if there are not two lengths, or where a value is 0, too little to be seen.
+    None if there are fewer than two lengths, or if a value is 0, too small to measure.
 
     >>> from math import log
     >>> from paper.efficiency.growth import exponent
@@ -75,7 +75,7 @@ def exponent(lengths: Sequence[int], values: Sequence[float]) -> float | None:
 
 
 def typical(runs: Sequence[Growth]) -> Growth:
-    """The median over runs, as far as all of them got."""
+    """The median over runs, for the lengths that all of them reached."""
     shortest = min(runs, key=lambda run: len(run.lengths))
     seconds = tuple(map(median, zip(*(run.seconds for run in runs), strict=False)))
     megabytes = tuple(map(median, zip(*(run.megabytes for run in runs), strict=False)))
@@ -83,26 +83,26 @@ def typical(runs: Sequence[Growth]) -> Growth:
 
 
 def collect_growth(trials: Iterable[Trial], records: Records) -> dict[str, Growth]:
-    """Of each row that has been measured, the typical one over its seeds."""
-    found: dict[str, list[Growth]] = {}
+    """By row, the typical growth over its seeds."""
+    growths: dict[str, list[Growth]] = {}
     for trial in trials:
         if (record := records.find(trial)) is not None:
             lengths, seconds, megabytes = (tuple(record.metrics[key]) for key in ("lengths", "seconds", "megabytes"))
             growth = Growth(lengths, seconds, megabytes, record.metrics["ended"])
-            found.setdefault(trial.row, []).append(growth)
-    return {row: typical(runs) for row, runs in found.items()}
+            growths.setdefault(trial.row, []).append(growth)
+    return {row: typical(runs) for row, runs in growths.items()}
 
 
 def machines(trials: Iterable[Trial], records: Records) -> str:
-    """What measured them, in words: times of different ones cannot be compared."""
+    """The machines that measured the trials: times of different machines cannot be compared."""
     known = [record.machine for trial in trials if (record := records.find(trial)) is not None]
     return " and ".join(sorted({f"{machine['device']} with {machine['threads']} threads" for machine in known}))
 
 
 def measure_growth(prepare: Prepare, lengths: Sequence[int], *, steps: int, limit: float, seed: int = 0) -> Growth:
-    """The median over so many steps at each length, until the last one, or for `limit` seconds, or out of memory.
+    """The median over `steps` steps at each length, until the last length, `limit` seconds, or out of memory.
 
-    It starts Python anew: a script that calls it does so under `if __name__ == "__main__"`.
+    It starts a new Python process: a script must call it under `if __name__ == "__main__"`.
 
     >>> from functools import partial
     >>> from paper.efficiency.growth import measure_growth
@@ -110,49 +110,51 @@ def measure_growth(prepare: Prepare, lengths: Sequence[int], *, steps: int, limi
     >>> measure_growth(partial(training_step, "fnet", 1), [64, 128], steps=1, limit=600).lengths
     (64, 128)
     """
-    context = get_context("spawn")  # a fork would take along what this process has in memory
+    context = get_context("spawn")  # a fork would inherit the memory of this process
     ours, theirs = context.Pipe(duplex=False)
     arguments = (theirs, prepare, lengths, steps, seed, torch.get_num_threads())
     process = context.Process(target=_measure, args=arguments, daemon=True)
     process.start()
     theirs.close()
-    found: list[tuple[int, float, float]] = []
+    cells: list[tuple[int, float, float]] = []
     try:
-        ended = _receive(ours, process, found, len(lengths), perf_counter() + limit)
+        ended = _receive(ours, process, cells, len(lengths), perf_counter() + limit)
     finally:
         process.kill()
         process.join()
         ours.close()
     if ended not in (None, "time", "memory"):
-        raise RuntimeError(f"at a length after {[length for length, *_ in found]}: {ended}")
-    reached, seconds, megabytes = zip(*found, strict=True) if found else ((), (), ())
+        raise RuntimeError(f"at a length after {[length for length, *_ in cells]}: {ended}")
+    reached, seconds, megabytes = zip(*cells, strict=True) if cells else ((), (), ())
     return Growth(reached, seconds, megabytes, ended)
 
 
 def _receive(
-    ours: Connection, process: BaseProcess, found: list[tuple[int, float, float]], count: int, deadline: float
+    ours: Connection, process: BaseProcess, cells: list[tuple[int, float, float]], count: int, deadline: float
 ) -> str | None:
-    """Add to what was found as it comes; the reason if not all of it does."""
-    while len(found) < count:
+    """Append each measurement as it arrives; returns the reason if some do not arrive."""
+    while len(cells) < count:
         if not ours.poll(max(0.0, deadline - perf_counter())):
             return "time"
         try:
             message = ours.recv()
         except EOFError:
             process.join()
-            killed = process.exitcode is not None and process.exitcode < 0  # as C++ and the system do for want of it
-            return "memory" if killed else f"the process ended by itself, with {process.exitcode}"
+            killed = (
+                process.exitcode is not None and process.exitcode < 0
+            )  # as C++ and the system do when out of memory
+            return "memory" if killed else f"the process ended with exit code {process.exitcode}"
         if isinstance(message, str):
             return message
-        found.append(message)
+        cells.append(message)
     return None
 
 
-# --- in the other process
+# --- In the separate process.
 
 
 def _measure(theirs: Connection, prepare: Prepare, lengths: Sequence[int], steps: int, seed: int, threads: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the waiting process
     torch.set_num_threads(threads)
     try:
         _median_seconds(prepare, WARM_UP, 1)
@@ -182,7 +184,7 @@ def _median_seconds(prepare: Prepare, length: int, steps: int) -> float:
 
 
 def _held() -> float:
-    """Megabytes now, without what the last length left: a peak that begins anew."""
+    """Megabytes held now, after freeing what the last length left; starts a new peak."""
     gc.collect()
     return_free_memory()
     forget_peak_memory()
@@ -190,7 +192,7 @@ def _held() -> float:
 
 
 def _limit_memory() -> None:
-    """Where the system tells how much there is. A GPU has its own end."""
+    """On systems that report their memory. A GPU has its own limit."""
     status, machine = Path("/proc/self/status"), Path("/proc/meminfo")
     if machine.exists() and not torch.cuda.is_available():
         limit = int(_kilobytes(status, "VmSize:") + SHARE * _kilobytes(machine, "MemAvailable:")) * 1024

@@ -1,51 +1,52 @@
-"""Overview: speed, accuracy and memory of the methods in one figure, from Long-Range Arena and the table of speed."""
+"""Overview: speed, accuracy and memory of the methods in one figure, from the experiments lra and speed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from paper import published
 from paper.efficiency.growth import collect_growth
-from paper.efficiency.speed import LENGTHS, SPEED
+from paper.efficiency.speed import LENGTHS, SPEED_EXPERIMENT
 from paper.harness.experiment import Claim, Experiment, Outcome, Table
 from paper.harness.judging import collect, means, ranks, verdict_of
 from paper.harness.records import Records
 from paper.harness.trial import Options, Trial
 from paper.lra.longer import about_longer
-from paper.lra.lra import LRA
+from paper.lra.lra import LRA_EXPERIMENT
 from tnn.training.figures import COLORS, INK, new_figure, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROWS = tuple(row for row in LRA.rows if row in SPEED.rows)
-LENGTH = 4096  # of the speed: that of Long-Range Arena's texts
-MARGIN = 1.0  # points of accuracy that make a lead clear
+ROWS = tuple(row for row in LRA_EXPERIMENT.rows if row in SPEED_EXPERIMENT.rows)
+LENGTH = 4096  # where speed is compared: that of Long-Range Arena's texts
+MARGIN = 1.0  # percentage points that make a lead clear
 
 
 @dataclass(frozen=True)
 class Point:
-    """A method that has been measured in all."""
+    """A method that has been measured in both experiments."""
 
     accuracy: float  # the mean over tasks
-    rate: float  # training steps a second; 0 if it did not get to the length
+    rate: float  # training steps per second; 0 if it did not reach the length
     megabytes: float
 
 
-def _arena(options: Options) -> list[Trial]:
-    return LRA.plan(replace(options, methods=options.methods or ROWS))
+def _lra(options: Options) -> list[Trial]:
+    return LRA_EXPERIMENT.plan(replace(options, methods=options.methods or ROWS))
 
 
 def _speed(options: Options) -> list[Trial]:
-    """Steps and seeds of the options are those of trainings."""
-    return SPEED.plan(Options(options.scale, options.methods or ROWS))
+    """Without --steps and --seeds, which are for trainings."""
+    return SPEED_EXPERIMENT.plan(Options(options.scale, options.methods or ROWS))
 
 
 def _plan(options: Options) -> list[Trial]:
-    return [*_arena(options), *_speed(options)]
+    return [*_lra(options), *_speed(options)]
 
 
 def _conclude(options: Options, records: Records) -> Outcome:
@@ -58,31 +59,32 @@ def _conclude(options: Options, records: Records) -> Outcome:
         if row in growths
     }
     lines: list[tuple[str, ...]] = [
-        ("method", "published accuracy", "steps a second", "ours, accuracy", "steps a second", "MB")
+        ("method", "published accuracy", "steps per second", "ours, accuracy", "steps per second", "MB")
     ]
     for row in sorted(options.methods or ROWS, key=lambda row: -accuracies.get(row, 0.0)):
         ours = (f"{1 / cells[row].seconds:.2f}", f"{cells[row].megabytes:,.0f}") if row in cells else ("", "")
         lines.append((row, *map(_cell, _published(row)), _cell(accuracies.get(row)), *ours))
     notes = (
-        f"Accuracy is the mean over {', '.join(_tasks(options))}, of the methods that have all of them."
+        f"Accuracy is the mean over {', '.join(_tasks(options))}, for the methods that have all of them."
         f"{_same_tasks(_tasks(options))}",
-        f"Speed and memory are those of a training step at {LENGTH:,} tokens, from the experiment speed, whose models "
-        "are not those of the accuracies; nor are they in the paper. The paper shows its memory in the figure alone. "
+        f"Speed and memory are of a training step at {LENGTH:,} tokens, from the experiment speed. Its models differ "
+        "from those of the accuracies, as in the paper. The paper shows memory only in its figure. "
         "The right half of that figure is the experiment extrapolation.",
     )
     table = Table(f"Accuracy on Long-Range Arena, and speed and memory at {LENGTH:,} tokens", tuple(lines))
     drawn = {row: point for row, point in points.items() if point.rate}
-    return Outcome((table,), _draw(drawn) if drawn else None, _claims(points, about_longer(options, records)), notes)
+    figure = partial(_draw, drawn) if drawn else None
+    return Outcome((table,), figure, _claims(points, about_longer(options, records)), notes)
 
 
 def _tasks(options: Options) -> tuple[str, ...]:
-    planned = {trial.part for trial in _arena(options)}
+    planned = {trial.part for trial in _lra(options)}
     return tuple(task for task in published.LRA_TASKS if task in planned)
 
 
 def _accuracies(options: Options, records: Records) -> dict[str, float]:
-    """The mean over the tasks, of each method that has them all."""
-    trials, tasks = _arena(options), _tasks(options)
+    """The mean over the tasks, for each method that has all of them."""
+    trials, tasks = _lra(options), _tasks(options)
     columns = [
         means(collect([trial for trial in trials if trial.part == task], records, "accuracy", diverged=0.0))
         for task in tasks
@@ -92,18 +94,18 @@ def _accuracies(options: Options, records: Records) -> dict[str, float]:
 
 
 def _same_tasks(tasks: tuple[str, ...]) -> str:
-    """What the paper's own numbers say of them, if they are not all."""
+    """The paper's best methods on the same tasks, if they are not all of its tasks."""
     if set(tasks) == set(published.LRA_TASKS):
         return ""
     columns = [published.LRA_TASKS.index(task) for task in tasks]
     theirs = {row: mean(numbers[i] or 0.0 for i in columns) for row, numbers in published.LRA.items()}
     first, second = sorted(theirs, key=lambda row: -theirs[row])[:2]
     best = f"{first} with {theirs[first]:.2f} and {second} with {theirs[second]:.2f}"
-    return f" Over these, of its five, the paper's best are {best}."
+    return f" On these tasks, of its five, the paper's best are {best}."
 
 
 def _published(row: str) -> tuple[float | None, float | None]:
-    """Accuracy and steps a second; None is what is not in the tables, as all memory is."""
+    """Accuracy and steps per second; None if they are not in the tables."""
     rates = dict(zip(LENGTHS, published.SPEED.get(row, ()), strict=False))
     return published.LRA[row][-1], rates.get(LENGTH)
 
@@ -113,12 +115,12 @@ def _cell(number: float | None) -> str:
 
 
 def _claims(points: Mapping[str, Point], checked: str) -> tuple[Claim, ...]:
-    """About TNN against all others."""
-    best = f"TNN beats the competitors with a clear margin of accuracy ({MARGIN:g} point or more; 4.1 in the paper)."
-    fast = f"It is as fast as most of them: one of the faster half at {LENGTH:,}."
-    small = "It takes no more memory than most of them: one of the smaller half."
+    """TNN compared with all other methods."""
+    best = f"TNN beats the competitors in accuracy by a clear margin ({MARGIN:g} point or more; 4.1 in the paper)."
+    fast = f"TNN is as fast as most of them: in the faster half at {LENGTH:,}."
+    small = "TNN takes no more memory than most of them: in the smaller half."
     if set(points) != set(ROWS):
-        missing = f"it takes all {len(ROWS)} methods; {len(points)} have been measured in all"
+        missing = f"needs all {len(ROWS)} methods; {len(points)} have been measured in both experiments"
         return tuple(Claim(text, "not measured", missing) for text in (best, fast, small))
     others = {row: point for row, point in points.items() if row != "tnn"}
     tnn, second = points["tnn"], max(others, key=lambda row: others[row].accuracy)
@@ -132,7 +134,7 @@ def _claims(points: Mapping[str, Point], checked: str) -> tuple[Claim, ...]:
             f"both more accurate and faster: {', '.join(better) or 'none'}",
             checked,
         ),
-        _among(fast, {row: point.rate for row, point in points.items()}, "steps a second", high=True),
+        _among(fast, {row: point.rate for row, point in points.items()}, "steps per second", high=True),
         _among(small, {row: point.megabytes for row, point in points.items()}, "MB", high=False),
     )
 
@@ -152,7 +154,7 @@ def _draw(points: Mapping[str, Point]) -> "Figure":
     left, right = figure.subplots(1, 2)
     for number, row in enumerate(sorted(points, key=lambda row: points[row].accuracy)):
         point, (accuracy, rate) = points[row], _published(row)
-        above = bool(number % 2)  # neighbours' names stand apart
+        above = bool(number % 2)  # so that names of neighbours do not overlap
         if accuracy is not None and rate is not None:
             _bubble(left, row, rate, accuracy, area=60, above=above)
         _bubble(right, row, point.rate, point.accuracy, area=point.megabytes, above=above)
@@ -162,8 +164,8 @@ def _draw(points: Mapping[str, Point]) -> "Figure":
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.minorticks_off()
         axes.margins(0.12)
-    tidy(left, "published", x=f"steps a second at {LENGTH:,} tokens", y="mean accuracy on Long-Range Arena, %")
-    tidy(right, "ours; areas are memory", x=f"steps a second at {LENGTH:,} tokens")
+    tidy(left, "published", x=f"steps per second at {LENGTH:,} tokens", y="mean accuracy on Long-Range Arena, %")
+    tidy(right, "ours; areas are memory", x=f"steps per second at {LENGTH:,} tokens")
     return figure
 
 
@@ -174,4 +176,6 @@ def _bubble(axes: "Axes", row: str, rate: float, accuracy: float, area: float, a
     axes.annotate(row, (rate, accuracy), xytext=(0, 8 if above else -8), **style)
 
 
-OVERVIEW = Experiment("overview", "Speed, accuracy and memory of the methods in one figure.", ROWS, _plan, _conclude)
+OVERVIEW_EXPERIMENT = Experiment(
+    "overview", "Speed, accuracy and memory of the methods in one figure.", ROWS, _plan, _conclude
+)

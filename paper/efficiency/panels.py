@@ -1,4 +1,4 @@
-"""Lines against the length, panel beside panel: both axes are logarithmic, so that a slope is an exponent."""
+"""Lines against the length, in panels side by side. Both axes are logarithmic, so a slope is an exponent."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Panel(NamedTuple):
-    """Values of each row at lengths, from the shortest on; a row may end before the last one."""
+    """Values of each row by length, from the shortest on; a row may end before the last length."""
 
     title: str
     label: str
@@ -19,7 +19,7 @@ class Panel(NamedTuple):
 
 
 def draw_panels(panels: Sequence[Panel], lengths: Sequence[int], faint: Sequence[str] = ()) -> "Figure":
-    """A row has the same colour in all panels; TNN's is the strongest, and `faint` ones are not told apart.
+    """A row has the same colour in all panels; TNN's line is the strongest, `faint` rows share one colour.
 
     >>> from paper.efficiency.panels import Panel, draw_panels
     >>> panel = Panel("ours", "milliseconds", {"tnn": [1.0, 2.1], "attention": [1.0]})

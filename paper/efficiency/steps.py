@@ -1,4 +1,4 @@
-"""A training step of every method, in the models of the paper's speed table: classifiers of characters."""
+"""A training step of every method, in the models of the paper's speed table: character classifiers."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,9 +7,10 @@ from typing import Any
 import torch
 
 from paper.efficiency.growth import Growth, measure_growth
+from paper.harness.mixers import is_own_mixer, load_own_mixer
 from tnn.models import TNNConfig, TNNForSequenceClassification
 
-SHELL: dict[str, Any] = {
+COMMON: dict[str, Any] = {
     "vocab_size": 135,
     "num_labels": 2,
     "hidden_size": 128,
@@ -33,7 +34,7 @@ TNN: dict[str, Any] = {
 }
 EIGHT: dict[str, Any] = {"num_attention_heads": 8, "glu_expansion": 2}
 TWO: dict[str, Any] = {"num_attention_heads": 2, "glu_expansion": 2}
-# Depth, width and heads of the speed table where it has them; the others are of about the same size.
+# Depth, width and heads as in the speed table; methods that are not in it have about the same size.
 MODELS: dict[str, dict[str, Any]] = {
     "tnn": TNN,
     "transformer": EIGHT,
@@ -56,21 +57,30 @@ MODELS: dict[str, dict[str, Any]] = {
     "nystromformer": TWO | {"num_hidden_layers": 5, "glu_expansion": 2.5},
     "reformer": TWO | {"num_hidden_layers": 8, "glu_expansion": 1.5},
 }
-TABLES = ("flash-quad", "gmlp", "synthesizer-dense", "synthesizer-random", "gfnet", "linformer")  # a row a position
+TABLES = (
+    "flash-quad",
+    "gmlp",
+    "synthesizer-dense",
+    "synthesizer-random",
+    "gfnet",
+    "linformer",
+)  # with one row per position
 
 
 def model_fields(method: str) -> dict[str, Any]:
-    """Of the configuration, all that is not the default."""
-    return SHELL | MODELS.get(method, TWO)
+    """Fields of the configuration that differ from the defaults."""
+    return COMMON | MODELS.get(method, TWO)
 
 
 def configuration(method: str, length: int) -> TNNConfig:
-    """The model of a method, with tables for so many positions if it has any.
+    """The model of a method; tables of positions, if it has any, have `length` rows.
 
     >>> from paper.efficiency.steps import configuration
     >>> configuration("s4", 1024).hidden_size
     256
     """
+    if is_own_mixer(method):
+        load_own_mixer(method)  # a step is measured in another process
     fields = model_fields(method)
     options = fields.pop("mixer_options", {})
     if method in TABLES:
@@ -79,17 +89,17 @@ def configuration(method: str, length: int) -> TNNConfig:
 
 
 def block_parameters(method: str) -> int:
-    """How many the blocks have; tables of positions have one place."""
+    """Parameters of the blocks; tables of positions have one row."""
     with torch.device("meta"):
         model = TNNForSequenceClassification(configuration(method, 1))
     return sum(p.numel() for p in model.model.layers.parameters())
 
 
 def training_step(method: str, batch: int, length: int) -> Callable[[], None]:
-    """Forward, backward and AdamW of so many rows."""
+    """Forward, backward and AdamW of a batch."""
     model = TNNForSequenceClassification(configuration(method, length))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    ids, labels = torch.randint(3, SHELL["vocab_size"], (batch, length)), torch.randint(0, 2, (batch,))
+    ids, labels = torch.randint(3, COMMON["vocab_size"], (batch, length)), torch.randint(0, 2, (batch,))
 
     def step() -> None:
         optimizer.zero_grad()
@@ -100,5 +110,5 @@ def training_step(method: str, batch: int, length: int) -> Callable[[], None]:
 
 
 def measure_steps(method: str, lengths: list[int], *, batch: int, steps: int, limit: float, seed: int = 0) -> Growth:
-    """Seconds of a step and memory of the process, at each length."""
+    """Seconds per step and memory of the process, at each length."""
     return measure_growth(partial(training_step, method, batch), lengths, steps=steps, limit=limit, seed=seed)

@@ -1,4 +1,4 @@
-"""An experiment: its trials, and what their outcomes say of the paper's table."""
+"""An experiment: its trials, and what their records say about a table of the paper."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ Verdict = Literal["holds", "holds in part", "does not hold", "not measured"]
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as they are shown; the first row is the head, the first column says what a row is.
+    """Cells as they are shown; the first row is the head, the first column names the rows.
 
     >>> from paper.harness.experiment import Table
     >>> print(Table("Perplexity", (("method", "published"), ("tnn", "24.67"))).to_markdown())
@@ -35,16 +35,16 @@ class Table:
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = (
+    first, *rest = (
         cell.ljust(width) if i == 0 else cell.rjust(width)
         for i, (cell, width) in enumerate(zip(row, widths, strict=True))
     )
-    return "| " + " | ".join([first, *others]) + " |"
+    return "| " + " | ".join([first, *rest]) + " |"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Of the paper: what it says, whether ours agrees, the numbers that tell, and what else was looked at.
+    """A claim of the paper: its text, our verdict, the numbers behind it, and what else was checked.
 
     >>> from paper.harness.experiment import Claim
     >>> Claim("It is the best.", "does not hold", "number 2 of 3", checked="with longer trainings it is.").to_markdown()
@@ -64,20 +64,21 @@ class Claim:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the records say, whole or so far."""
+    """What the records say; some may still be missing."""
 
     tables: tuple[Table, ...]
-    figure: "Figure | None" = None
+    figure: "Callable[[], Figure] | None" = None  # draws it; None: there is nothing to draw
     claims: tuple[Claim, ...] = ()
-    notes: tuple[str, ...] = ()  # what a reader must know to compare, a sentence or two each
+    notes: tuple[str, ...] = ()  # what a reader must know to compare the numbers
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure of the paper. `plan` says what must be measured, `conclude` what came of it."""
+    """A table or figure of the paper. `plan` lists its trials; `conclude` turns their records into an outcome."""
 
     name: str
-    about: str  # in a line
+    about: str  # one line
     rows: tuple[str, ...]  # what --methods can choose
     plan: Callable[[Options], list[Trial]] = field(repr=False)
     conclude: Callable[[Options, Records], Outcome] = field(repr=False)
+    takes_mixers: bool = False  # whether --methods may name a mixer of the user's own, as package.module:Class

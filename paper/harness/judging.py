@@ -1,15 +1,13 @@
-"""Means, ranks and orders: what it takes to say whether a table agrees with the paper's."""
+"""Means, ranks and orders: how a table is compared with the paper's."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from math import isfinite
-from statistics import mean, stdev
+from statistics import mean
 
 from paper.harness.experiment import Verdict
 from paper.harness.records import Records
 from paper.harness.trial import Trial
-from tnn.training.perplexity import format_ppl as show
 
 Values = Mapping[str, Sequence[float]]  # of each row, over its seeds
 
@@ -17,18 +15,19 @@ Values = Mapping[str, Sequence[float]]  # of each row, over its seeds
 def collect(
     trials: Iterable[Trial], records: Records, metric: str, *, diverged: float | None = None
 ) -> dict[str, list[float]]:
-    """The metric of each row, over the seeds that have been run; rows without a number are left out.
+    """The metric of each row, for the seeds that have been run; rows without a number are left out.
 
-    A training that failed has no number, and a number that was not finite is null: `diverged` takes their place.
+    A training that failed has no number, and a number that was not finite is null: `diverged` replaces both.
     """
-    return {row: list(found.values()) for row, found in by_seed(trials, records, metric, diverged=diverged).items()}
+    values = by_seed(trials, records, metric, diverged=diverged)
+    return {row: list(seeds.values()) for row, seeds in values.items()}
 
 
 def by_seed(
     trials: Iterable[Trial], records: Records, metric: str, *, diverged: float | None = None
 ) -> dict[str, dict[int, float]]:
-    """The same, with the seeds."""
-    found: dict[str, dict[int, float]] = {}
+    """The same, by seed."""
+    values: dict[str, dict[int, float]] = {}
     for trial in trials:
         if (record := records.find(trial)) is None:
             continue
@@ -36,22 +35,22 @@ def by_seed(
         if value is None and ("failed" in record.metrics or metric in record.metrics):
             value = diverged
         if value is not None:
-            found.setdefault(trial.row, {})[trial.seed] = value
-    return found
+            values.setdefault(trial.row, {})[trial.seed] = value
+    return values
 
 
 def means(values: Values) -> dict[str, float]:
-    return {row: mean(found) for row, found in values.items()}
+    return {row: mean(several) for row, several in values.items()}
 
 
 def fully_run(values: dict[str, list[float]], trials: Iterable[Trial]) -> dict[str, list[float]]:
-    """The rows that have a value of each of their seeds: a claim is not judged by some of them."""
+    """The rows that have a value for each of their seeds: a claim is judged only when all seeds have run."""
     wanted = Counter(trial.row for trial in trials)
-    return {row: found for row, found in values.items() if len(found) == wanted[row]}
+    return {row: several for row, several in values.items() if len(several) == wanted[row]}
 
 
 def at_the_edge(rates: Values, tried: Iterable[float]) -> list[str]:
-    """The rows that took the lowest or the highest learning rate of a search: another one may be better.
+    """The rows whose best learning rate is the lowest or highest that was tried: one outside may be better.
 
     >>> from paper.harness.judging import at_the_edge
     >>> at_the_edge({"tnn": [0.003], "s4": [0.009]}, (0.001, 0.003, 0.009))
@@ -59,24 +58,6 @@ def at_the_edge(rates: Values, tried: Iterable[float]) -> list[str]:
     """
     edge = {min(tried), max(tried)}
     return sorted(row for row, taken in rates.items() if edge & set(taken))
-
-
-def spread(values: Sequence[float] | None, digits: int = 2) -> str:
-    """The mean, and the standard deviation over seeds; those that diverged are counted.
-
-    >>> from paper.harness.judging import spread
-    >>> spread([3.70, 3.72, 3.74]), spread([24.6]), spread(None)
-    ('3.72 ± 0.02', '24.60', '')
-    >>> spread([3.70, 3.72, float("inf")]), spread([float("nan")])
-    ('3.71 ± 0.01 (1 of 3 diverged)', 'diverged')
-    """
-    if not values:
-        return ""
-    finite = [value for value in values if isfinite(value)]
-    if not finite:
-        return "diverged"
-    text = show(mean(finite), digits) + (f" ± {show(stdev(finite), digits)}" if len(finite) > 1 else "")
-    return text if len(finite) == len(values) else f"{text} ({len(values) - len(finite)} of {len(values)} diverged)"
 
 
 def ranks(values: Mapping[str, float], *, high: bool = False) -> dict[str, int]:
@@ -91,7 +72,7 @@ def ranks(values: Mapping[str, float], *, high: bool = False) -> dict[str, int]:
 
 
 def order_agreement(theirs: Mapping[str, float], ours: Mapping[str, float]) -> str:
-    """How many pairs of rows stand in the same order, of those that are not equal in one of the two.
+    """How many pairs of rows are in the same order; pairs that are equal in one of the two tables do not count.
 
     >>> from paper.harness.judging import order_agreement
     >>> order_agreement({"tnn": 24.67, "transformer": 24.78, "s4": 39.66}, {"tnn": 3.7, "transformer": 3.6, "s4": 4.2})
@@ -106,7 +87,7 @@ def order_agreement(theirs: Mapping[str, float], ours: Mapping[str, float]) -> s
 
 
 def same_order(theirs: Mapping[str, float], ours: Mapping[str, float]) -> list[bool]:
-    """Of each pair of rows, whether it is; rows that are equal have no order."""
+    """For each pair of rows, whether its order is the same; rows that are equal have no order."""
     pairs = combinations([row for row in theirs if row in ours], 2)
     return [
         (theirs[a] < theirs[b]) == (ours[a] < ours[b])
@@ -116,12 +97,12 @@ def same_order(theirs: Mapping[str, float], ours: Mapping[str, float]) -> list[b
 
 
 def sentences(*several: str) -> str:
-    """Those that are not empty, as one text."""
+    """The texts that are not empty, as one text."""
     return " ".join(filter(None, several))
 
 
 def ahead(values: Values, best: str, others: Iterable[str]) -> list[bool | None]:
-    """Whether `best` is below each of the others: in all seeds, and on average. For `verdict_of`.
+    """Whether `best` is below each of the other rows: in all seeds, and on average. For `verdict_of`.
 
     >>> from paper.harness.judging import ahead
     >>> ahead({"tnn": [3.6, 3.8], "s4": [4.0], "gss": [3.75]}, "tnn", ["s4", "gss", "dss"])
@@ -137,15 +118,15 @@ def ahead(values: Values, best: str, others: Iterable[str]) -> list[bool | None]
 
 
 def verdict_of(conditions: Iterable[bool | None]) -> Verdict:
-    """Of a claim that has parts; None is a part that was not measured, and could change the verdict.
+    """The verdict on a claim that has parts; None is a part that was not measured and could change the verdict.
 
     >>> from paper.harness.judging import verdict_of
     >>> verdict_of([True, True]), verdict_of([True, False, None]), verdict_of([True, None])
     ('holds', 'holds in part', 'not measured')
     """
-    found = set(conditions)
-    if {True, False} <= found:
+    distinct = set(conditions)
+    if {True, False} <= distinct:
         return "holds in part"
-    if None in found or not found:
+    if None in distinct or not distinct:
         return "not measured"
-    return "holds" if True in found else "does not hold"
+    return "holds" if True in distinct else "does not hold"

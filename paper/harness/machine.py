@@ -1,4 +1,4 @@
-"""The machine that measures: what it is, and how much memory it takes."""
+"""The machine that measures: what it is, and how much memory the process takes."""
 
 import ctypes
 import os
@@ -17,14 +17,14 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def versions() -> dict[str, str]:
-    """Of what the numbers depend on.
+    """The versions that the numbers depend on.
 
     >>> from paper.harness.machine import versions
     >>> sorted(versions())
     ['python', 'toeplitz-nn', 'torch', 'transformers']
     """
-    found = {name: version(name) for name in ("toeplitz-nn", "torch", "transformers")}
-    return {"python": platform.python_version(), **found}
+    packages = {name: version(name) for name in ("toeplitz-nn", "torch", "transformers")}
+    return {"python": platform.python_version(), **packages}
 
 
 def describe_machine() -> dict[str, Any]:
@@ -38,13 +38,13 @@ def describe_machine() -> dict[str, Any]:
 
 
 def return_free_memory() -> None:
-    """To the system, where its C library can: else blocks that were freed count as held."""
+    """Return freed blocks to the system, where the C library can; otherwise they count as held."""
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)
 
 
 def forget_peak_memory() -> None:
-    """Begin anew, where the system allows it."""
+    """Start a new peak, where the system allows it."""
     if _CLEAR.exists():
         _CLEAR.write_text("5")
     if torch.cuda.is_available():
@@ -52,7 +52,7 @@ def forget_peak_memory() -> None:
 
 
 def peak_memory_mb() -> float:
-    """Of the GPU if there is one, else of the process: since `forget_peak_memory`, or since its start."""
+    """Of the GPU if there is one, else of the process, since `forget_peak_memory` or since the start."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 2**20
     if _STATUS.exists():

@@ -1,10 +1,12 @@
-"""Autoregressive language modelling: every method on the same text, with the same search and the same updates."""
+"""Autoregressive language modelling: every method on the same text, with the same search and number of updates."""
 
+from functools import partial
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from paper import published
 from paper.harness.experiment import Claim, Experiment, Outcome, Table
+from paper.harness.formatting import format_mean_std
 from paper.harness.judging import (
     Values,
     ahead,
@@ -15,14 +17,13 @@ from paper.harness.judging import (
     order_agreement,
     ranks,
     sentences,
-    spread,
     verdict_of,
 )
 from paper.harness.records import Records
 from paper.harness.trial import Options, Trial
 from paper.language.counts import about_counts, count_trials
 from paper.language.longer import about_longer
-from paper.language.trials import METHODS, method_trials, search_of
+from paper.language.trials import ALM_METHODS, method_trials, search_of
 from tnn.training.figures import COLORS, INK, new_figure, tidy
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ GROUPS = {
 
 
 def _rows(options: Options) -> tuple[str, ...]:
-    return options.methods or METHODS
+    return options.methods or ALM_METHODS
 
 
 def _plan(options: Options) -> list[Trial]:
@@ -61,9 +62,9 @@ def _conclude(options: Options, records: Records) -> Outcome:
             (
                 row,
                 *("" if number is None else f"{number:.2f}" for number in known[:2]),
-                spread(validation.get(row), 3),
-                spread(test.get(row), 3),
-                *(str(found.get(row, "")) for found in (their_ranks, our_ranks)),
+                format_mean_std(validation.get(row), 3),
+                format_mean_std(test.get(row), 3),
+                *(str(ranking.get(row, "")) for ranking in (their_ranks, our_ranks)),
                 f"{parameters[row]:,.0f}" if row in parameters else "",
                 f"{rates[row][0]:g}" if row in rates else "",
             )
@@ -73,20 +74,20 @@ def _conclude(options: Options, records: Records) -> Outcome:
     edge = at_the_edge(rates, tried) if tried else []
     notes = (order, _about_search(options, tried, edge), *about_counts(options, records))
     table = Table("Perplexity per token, lower is better", tuple(rows))
-    figure = _draw(theirs, test) if ours else None
+    figure = partial(_draw, theirs, test) if ours else None
     longer = about_longer(("tnn", "elu"), options, records)
     return Outcome((table,), figure, _claims(theirs, fully_run(test, trials), edge, longer), notes)
 
 
 def _about_search(options: Options, tried: list[float], edge: list[str]) -> str:
     if not tried:
-        return "The learning rate is that of the recipe."
+        return "The learning rate is the recipe's."
     steps = search_of("tnn", options)[0].settings["recipe"]["training"]["steps"]
     names = ", ".join(f"{rate:g}" for rate in tried)
     note = (
-        f"Each method tried the rates {names} for {steps:,} updates each, with seed 0, and took the best on validation."
+        f"Each method tried the rates {names} for {steps:,} updates each, with seed 0; the best on validation was used."
     )
-    return note + (f" At the edge of what was tried: {', '.join(edge)}." if edge else "")
+    return note + (f" At the edge of the search: {', '.join(edge)}." if edge else "")
 
 
 def _claims(theirs: dict[str, float], test: Values, edge: list[str], longer: str) -> tuple[Claim, ...]:
@@ -97,27 +98,27 @@ def _claims(theirs: dict[str, float], test: Values, edge: list[str], longer: str
 
 
 def _among_the_best(theirs: dict[str, float], ours: dict[str, float]) -> Claim:
-    text = "TNN is among the best at equal parameters: second of 13 in the paper (in part: fourth or better)."
+    text = "TNN is among the best at equal parameter counts: second of 13 in the paper (in part: fourth or better)."
     among = ranks({row: value for row, value in ours.items() if row in theirs})
     if set(among) != set(theirs):
         return Claim(text, "not measured", f"{len(among)} of {len(theirs)} methods have been measured with all seeds")
-    place, best = among["tnn"], min(among, key=lambda row: among[row])
-    lead = f", {ours['tnn'] / ours[best] - 1:.1%} behind {best}" if place > 1 else ""
-    return Claim(text, verdict_of([place <= 2, place <= 4]), f"number {place} of {len(among)}{lead}")
+    rank, best = among["tnn"], min(among, key=lambda row: among[row])
+    lead = f", {ours['tnn'] / ours[best] - 1:.1%} behind {best}" if rank > 1 else ""
+    return Claim(text, verdict_of([rank <= 2, rank <= 4]), f"number {rank} of {len(among)}{lead}")
 
 
 def _ahead_of(
     name: str, others: tuple[str, ...], theirs: dict[str, float], test: Values, edge: list[str], longer: str
 ) -> Claim:
     rows = ("tnn", *others)
-    numbers = [f"{row} {spread(test[row], 3)}" if row in test else f"{row} not measured" for row in rows]
+    numbers = [f"{row} {format_mean_std(test[row], 3)}" if row in test else f"{row} not measured" for row in rows]
     checked = sentences(_about_gap(others, theirs, test), _about_ranges(rows, test), _about_edge(others, edge), longer)
     verdict = verdict_of(ahead(test, "tnn", others))
     return Claim(f"TNN is ahead of {name}.", verdict, "; ".join(numbers), checked)
 
 
 def _about_gap(others: tuple[str, ...], theirs: dict[str, float], test: Values) -> str:
-    """A lead that is much larger than the published one says more of the trainings than of the methods."""
+    """A lead much larger than the published one says more about the trainings than about the methods."""
     if not {"tnn", *others} <= set(test):
         return ""
     ours = means(test)
@@ -129,16 +130,16 @@ def _about_gap(others: tuple[str, ...], theirs: dict[str, float], test: Values) 
 
 def _about_ranges(rows: tuple[str, ...], test: Values) -> str:
     ranges = [f"{row} from {min(test[row]):.3f} to {max(test[row]):.3f}" for row in rows if len(test.get(row, ())) > 1]
-    return f"Seeds range for {', for '.join(ranges)}." if ranges else ""
+    return f"Range over seeds: {', '.join(ranges)}." if ranges else ""
 
 
 def _about_edge(rows: tuple[str, ...], edge: list[str]) -> str:
-    found = [row for row in rows if row in edge]
-    return f"At the edge of the search, where another rate might be better: {', '.join(found)}." if found else ""
+    names = ", ".join(row for row in rows if row in edge)
+    return f"At the edge of the search, where another rate might be better: {names}." if names else ""
 
 
 def _draw(theirs: dict[str, float], test: dict[str, list[float]]) -> "Figure":
-    """Ours against theirs: in the same order, points would climb from left to right."""
+    """Our perplexity against the published one: in the same order, points rise from left to right."""
     figure = new_figure(height=4)
     axes = figure.subplots()
     style: dict[str, Any] = {"fontsize": 8, "color": INK, "xytext": (5, 3), "textcoords": "offset points"}
@@ -154,4 +155,11 @@ def _draw(theirs: dict[str, float], test: dict[str, list[float]]) -> "Figure":
     return figure
 
 
-ALM = Experiment("alm", "Autoregressive language modelling: perplexity of every method.", METHODS, _plan, _conclude)
+ALM_EXPERIMENT = Experiment(
+    "alm",
+    "Autoregressive language modelling: perplexity of every method.",
+    ALM_METHODS,
+    _plan,
+    _conclude,
+    takes_mixers=True,
+)

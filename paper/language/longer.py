@@ -1,10 +1,12 @@
-"""Four times the updates: what of the tables at mini scale comes of short trainings."""
+"""Four times the updates: how much of the tables at mini scale is due to short trainings."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from paper import published
 from paper.harness.experiment import Experiment, Outcome, Table
+from paper.harness.formatting import format_ppl
 from paper.harness.records import Records
 from paper.harness.trial import Options, Trial
 from paper.language.trials import (
@@ -15,35 +17,34 @@ from paper.language.trials import (
     variant_trials,
 )
 from tnn.training.figures import COLORS, new_figure, tidy
-from tnn.training.perplexity import format_ppl as show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ABLATED = {"0.9": "ablation-decay"}  # rows of other tables
+ABLATED = {"0.9": "ablation-decay"}  # rows of ablations, by experiment
 NAMES = {"0.9": "tnn, decay 0.9"}
 ROWS = ("tnn", "elu", *ABLATED)
-TIMES = 4  # the updates of the other tables
+TIMES = 4  # as many updates as in the other tables
 
-Pair = tuple[Trial, Trial]  # of the usual updates, and of more
-Numbers = dict[str, tuple[float | None, float | None]]  # of each row, likewise
+Pair = tuple[Trial, Trial]  # with the usual number of updates, and with more
+Numbers = dict[str, tuple[float | None, float | None]]  # the same, for each row
 
 
 def _trainings(row: str, options: Options) -> Pair:
-    """With seed 0. The shorter belongs to another experiment."""
+    """With seed 0. The shorter training belongs to another experiment."""
     trials = variant_trials(ABLATED[row], row, options) if row in ABLATED else method_trials(row, options)
     return trials[0], longer_trial(trials[0], TIMES, options)
 
 
 def _lengths(pair: Pair, options: Options) -> Pair:
-    """Those of the shorter training belong to another experiment too."""
+    """Extrapolation of both; that of the shorter training belongs to another experiment too."""
     homes = {"alm": "extrapolation"}
     short, longer = (lengths_trial(of, options, homes.get(of.experiment, of.experiment)) for of in pair)
     return short, longer
 
 
 def _plan(options: Options) -> list[Trial]:
-    if options.scale == "paper":  # whose trainings are not short
+    if options.scale == "paper":  # its trainings are not short
         return []
     trials: list[Trial] = []
     for row in options.methods or ROWS:
@@ -77,12 +78,12 @@ def _conclude(options: Options, records: Records) -> Outcome:
         )
     behind = _ratio(published.ALM["elu"][1], published.ALM["tnn"][1]) or 1.0
     notes = (
-        f"It is not in the paper, whose 1+elu is {behind - 1:.1%} behind TNN after 50,000 updates of 65,536 tokens. "
-        "Seed 0; the learning rate is the one that was found for the shorter trainings.",
+        f"Not in the paper, where 1+elu is {behind - 1:.1%} behind TNN after 50,000 updates of 65,536 tokens. "
+        "Seed 0, at the best learning rates of the shorter trainings.",
     )
     table = Table("Perplexity per token on the test text", tuple(lines))
     measured = any(value is not None for pair in perplexities.values() for value in pair)
-    return Outcome((table,), _draw(perplexities, options) if measured else None, (), notes)
+    return Outcome((table,), partial(_draw, perplexities, options) if measured else None, (), notes)
 
 
 def _updates(options: Options) -> tuple[int, int]:
@@ -91,7 +92,7 @@ def _updates(options: Options) -> tuple[int, int]:
 
 
 def _numbers(rows: Iterable[str], options: Options, records: Records) -> tuple[Numbers, Numbers]:
-    """Perplexities, and how many times that at 512 they are at 14,336."""
+    """Perplexities, and the ratio of the perplexity at 14,336 to that at 512."""
     perplexities, growth = {}, {}
     for row in rows:
         pair = _trainings(row, options)
@@ -101,7 +102,7 @@ def _numbers(rows: Iterable[str], options: Options, records: Records) -> tuple[N
 
 
 def _metric(pair: Pair, name: str, records: Records) -> tuple[float | None, float | None]:
-    short, longer = (None if (found := records.find(trial)) is None else found.metrics.get(name) for trial in pair)
+    short, longer = (None if (record := records.find(trial)) is None else record.metrics.get(name) for trial in pair)
     return short, longer
 
 
@@ -110,23 +111,22 @@ def _ratio(value: float | None, other: float | None) -> float | None:
 
 
 def _cell(value: float | None, digits: int) -> str:
-    return "" if value is None else show(value, digits)
+    return "" if value is None else format_ppl(value, digits)
 
 
 def about_longer(rows: Iterable[str], options: Options, records: Records) -> str:
-    """What more updates do to methods and to their extrapolation; nothing unless it is known of all of them."""
+    """The effect of more updates on rows and their extrapolation; empty unless all rows have been measured."""
     if options.scale == "paper":
         return ""
     perplexities, growth = _numbers(rows, options, records)
-    found = []
+    texts = []
     for row, (short, longer) in perplexities.items():
         (before, after), name = growth[row], NAMES.get(row, row)
         if short is not None and longer is not None and before is not None and after is not None:
-            found.append(
-                f"{name} {longer:.3f} ({short:.3f}), at 14,336 {show(after, 3)} times that ({show(before, 3)})"
-            )
+            ratios = f"{format_ppl(after, 3)} times that ({format_ppl(before, 3)})"
+            texts.append(f"{name} {longer:.3f} ({short:.3f}), at 14,336 {ratios}")
     few, many = _updates(options)
-    return f"With {many:,} updates (and with {few:,}): {'; '.join(found)}." if len(found) == len(perplexities) else ""
+    return f"With {many:,} updates (and with {few:,}): {'; '.join(texts)}." if len(texts) == len(perplexities) else ""
 
 
 def _draw(perplexities: Numbers, options: Options) -> "Figure":
@@ -143,4 +143,4 @@ def _draw(perplexities: Numbers, options: Options) -> "Figure":
     return figure
 
 
-LONGER = Experiment("alm-longer", "Language models with four times the updates.", ROWS, _plan, _conclude)
+ALM_LONGER_EXPERIMENT = Experiment("alm-longer", "Language models with four times the updates.", ROWS, _plan, _conclude)

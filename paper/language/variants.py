@@ -13,22 +13,22 @@ _DECAYS: Variants = {
     "learned": ("model.decay_mode=learned",),
 }
 
-# By experiment and scale. Where a change takes or leaves parameters, depth and width make up for it.
+# By experiment and scale. Where a change adds or removes parameters, depth and width compensate.
 VARIANTS: dict[str, dict[Scale, Variants]] = {
     "ablation-structure": {
         "mini": {
             "gtu+glu": (),
-            "gtu": ("model.structure=gtu", "model.num_hidden_layers=6"),
+            "gtu": ("model.mixer=gtu", "model.num_hidden_layers=6"),
             "attention+glu": (
-                "model.structure=attention+glu",
+                "model.mixer=attention",
                 "model.num_hidden_layers=5",
                 "model.glu_expansion=1.25",
             ),
         },
         "paper": {
             "gtu+glu": (),
-            "gtu": ("model.structure=gtu", "model.num_hidden_layers=9"),
-            "attention+glu": ("model.structure=attention+glu", "model.num_hidden_layers=8", "model.glu_expansion=2"),
+            "gtu": ("model.mixer=gtu", "model.num_hidden_layers=9"),
+            "attention+glu": ("model.mixer=attention", "model.num_hidden_layers=8", "model.glu_expansion=2"),
         },
     },
     "ablation-rpe-input": {

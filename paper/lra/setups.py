@@ -1,9 +1,10 @@
-"""How each row of Long-Range Arena is trained: at mini scale all alike, at the paper's as it was published."""
+"""How each row of Long-Range Arena is trained: at mini scale all alike, at paper scale as published."""
 
 import json
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from paper.harness.mixers import is_own_mixer
 from paper.harness.trainings import Search, Setup
 from paper.harness.trial import Options
 
@@ -11,20 +12,20 @@ QUOTED = (  # from Skyformer's table
     *("transformer", "kernelized", "nystromformer", "linformer", "informer"),
     *("performer", "reformer", "bigbird", "skyformer"),
 )
-ROWS = (*QUOTED, "transformer-ls", "cosformer", "flash", "s4", "tnn")
-ONE_AXIS = "tnn-1d"  # on pictures: rows of pixels as one sequence, as all methods but TNN read them
+LRA_METHODS = (*QUOTED, "transformer-ls", "cosformer", "flash", "s4", "tnn")
+ONE_AXIS = "tnn-1d"  # on images: pixel rows as one sequence, as all methods except TNN read them
 RELATIVE = "tnn-relative"  # on texts: without absolute positions, and with decay
-PICTURES = ("pathfinder", "pathx", "image")
+IMAGE_TASKS = ("pathfinder", "pathx", "image")
 FOLDER = ("data.folder",)
-RATES = (1e-3, 3e-3, 1e-2)  # that are tried at mini scale
+RATES = (1e-3, 3e-3, 1e-2)  # of the search at mini scale
 
 
-def arena_setup(row: str, task: str, options: Options, *, large: bool = False) -> Setup:
+def lra_setup(row: str, task: str, options: Options, *, large: bool = False) -> Setup:
     """The training of a row on a task.
 
-    >>> from paper.lra.setups import arena_setup
+    >>> from paper.lra.setups import lra_setup
     >>> from paper.harness.trial import Options
-    >>> arena_setup("s4", "text", Options()).load().model.preset
+    >>> lra_setup("s4", "text", Options()).load().model.preset
     'mini-lra-s4'
     """
     if options.scale == "mini":
@@ -34,24 +35,24 @@ def arena_setup(row: str, task: str, options: Options, *, large: bool = False) -
     return Setup(f"lra-{task}-large" if large else f"lra-{task}", (*changes, *steps), FOLDER)
 
 
-def arena_search(task: str, options: Options) -> Search | None:
-    """At the paper's scale the rates are the published ones."""
+def lra_search(task: str, options: Options) -> Search | None:
+    """None at paper scale: the rates are the published ones."""
     if options.scale == "paper":
         return None
     mini = MINI[task]
     return Search(RATES, max(1, (options.steps or mini.steps) * mini.search_steps // mini.steps))
 
 
-# --- Mini scale: one harness, in which a row's mixer and the sizes that match the parameters are all that differs.
+# --- Mini scale: rows differ only in the mixer and in the sizes that match the parameter counts.
 
 
 @dataclass(frozen=True)
-class Mini:
-    """A task for one CPU core; `model` are fields of every row's model, `own` those that only TNN has."""
+class MiniTask:
+    """A task for one CPU core; `model` has fields of every row's model, `own` fields that only TNN has."""
 
     folder: str
-    length: int  # in tokens: texts are cut to it, pictures have as many patches
-    shorter: int  # times, than the published inputs are
+    length: int  # in tokens: texts are cut to it, images have this many patches
+    shorter: int  # the published inputs are this many times as long
     steps: int
     search_steps: int  # with each learning rate
     model: dict[str, Any] = field(default_factory=dict)
@@ -59,7 +60,7 @@ class Mini:
 
 
 MINI = {
-    "text": Mini(
+    "text": MiniTask(
         folder="imdb",
         length=512,
         shorter=8,
@@ -67,25 +68,25 @@ MINI = {
         search_steps=150,
         own={"decay_mode": "none", "initializer_range": 1.0},
     ),
-    "listops": Mini(
+    "listops": MiniTask(
         folder="listops-lra-generated",
         length=512,
         shorter=4,
         steps=400,
         search_steps=100,
-        model={"pooling": "first"},  # where the outermost operation stands
+        model={"pooling": "first"},  # the outermost operation
         own={"decay": 0.99, "initializer_range": 1.0},
     ),
-    "pathfinder": Mini(
+    "pathfinder": MiniTask(
         folder="pathfinder-easy",
         length=64,
         shorter=16,
         steps=2500,
-        search_steps=800,  # fewer tell nothing: all rows begin with some hundred updates that do not help
+        search_steps=800,  # fewer are not enough: all rows start with some hundred updates without progress
         model={"patch_size": 4, "num_labels": 2},
         own={"form": "product", "inner_norm": None, "decay_mode": "fixed", "decay": 0.7},
     ),
-    "image": Mini(
+    "image": MiniTask(
         folder="cifar10-gray",
         length=256,
         shorter=4,
@@ -95,7 +96,7 @@ MINI = {
     ),
 }
 COMMON = {"embedding_dropout": 0.0}
-# What is as much smaller as the inputs are shorter: of 128 landmarks for 4,096 tokens, 16 are left for 512.
+# Sizes that shrink in proportion to the inputs: 128 landmarks for 4,096 tokens become 16 for 512.
 PARTS = {
     "nystromformer": {"landmarks": 128},
     "skyformer": {"landmarks": 128},
@@ -121,37 +122,39 @@ def _mini(row: str, task: str, steps: int | None, large: bool) -> Setup:
         "training.evaluate_every=null",
         "training.evaluate_examples=2000",
     ]
-    changes += [] if task in PICTURES else [f"data.length={mini.length}"]
-    recipe = "mini-cifar" if task == "image" else f"mini-{task}"
-    return Setup(recipe, tuple(changes), FOLDER)
+    changes += [] if task in IMAGE_TASKS else [f"data.length={mini.length}"]
+    return Setup(f"mini-{task}", tuple(changes), FOLDER)
 
 
 def mini_model(row: str, task: str, large: bool = False) -> dict[str, Any]:
     """The model section of a recipe."""
     mini = MINI[task]
-    base = "mini-lra-image" if task in PICTURES else "mini-lra"
+    base = "mini-lra-image" if task in IMAGE_TASKS else "mini-lra"
     wider: dict[str, Any] = {"hidden_size": 64} if large else {}
     if row == "s4" and large:
         wider["mixer_options"] = {"state_size": 26}
+    if is_own_mixer(row):
+        axes = {"dims": 1} if task in IMAGE_TASKS else {}
+        return {"preset": base, "mixer": row, "initializer": "torch", **COMMON, **mini.model, **axes}
     if row not in ("tnn", ONE_AXIS, RELATIVE):
         return {"preset": f"{base}-{row}", **COMMON, **mini.model, **_parts(row, mini), **wider}
     model = {"preset": base, "initializer": "torch", **COMMON, **mini.model, **mini.own, **wider}
-    if row == ONE_AXIS and task in PICTURES:
-        model |= {"dims": 1, "glu_expansion": 1.75}  # for the parameters of the second axis
-        model |= {"decay": 0.95}  # a row of patches away it is what 0.7 is a patch away
-    if row == RELATIVE and task not in PICTURES:
+    if row == ONE_AXIS and task in IMAGE_TASKS:
+        model |= {"dims": 1, "glu_expansion": 1.75}  # to match the parameters of the second axis
+        model |= {"decay": 0.95}  # over a row of patches it falls as 0.7 does over a patch
+    if row == RELATIVE and task not in IMAGE_TASKS:
         model |= {"position_embedding": "none", "decay_mode": "fixed", "decay": 0.9}
     return model
 
 
-def _parts(row: str, mini: Mini) -> dict[str, Any]:
+def _parts(row: str, mini: MiniTask) -> dict[str, Any]:
     if row not in PARTS:
         return {}
     options = {name: size // mini.shorter for name, size in PARTS[row].items()}
     return {"mixer_options": options | ({"max_length": mini.length} if row == "linformer" else {})}
 
 
-# --- The paper's scale: what the launch files of the rows say.
+# --- Paper scale: the values of the launch files.
 
 
 class _Training(NamedTuple):
@@ -203,7 +206,7 @@ _QUOTED = {  # rate, warm-up, batch
     "pathfinder": (2e-4, 312, 128),
     "image": (1e-4, 175, 256),
 }
-_S4_LARGE: dict[str, tuple[int, int, dict[str, Any], _Training]] = {  # layers, width, options; those of S4's authors
+_S4_LARGE: dict[str, tuple[int, int, dict[str, Any], _Training]] = {  # layers, width, options; from S4's authors
     "text": (6, 256, {}, _Training(1e-2, 0.05, 1000, 50_000, 16)),
     "listops": (8, 128, {}, _Training(1e-2, 0.05, 1000, 80_000, 50)),
     "retrieval": (6, 256, {}, _Training(1e-2, 0.05, 2500, 50_000, 64)),
@@ -217,9 +220,11 @@ def _paper_changes(row: str, task: str) -> tuple[str, ...]:
     if row == "tnn":
         return ()
     if row == ONE_AXIS:
-        return ("model.dims=1",) if task in PICTURES else ()
+        return ("model.dims=1",) if task in IMAGE_TASKS else ()
     if row == RELATIVE:
-        return () if task in PICTURES else ("model.position_embedding=none", "model.decay_mode=fixed")
+        return () if task in IMAGE_TASKS else ("model.position_embedding=none", "model.decay_mode=fixed")
+    if is_own_mixer(row):
+        return (f"model.mixer={row}", *(("model.dims=1",) if task in IMAGE_TASKS else ()))
     preset = f"model.preset=lra-{task}-{row}"
     if row in _AUTHORS:
         return (preset, *_AUTHORS[row][task].changes())
@@ -229,7 +234,7 @@ def _paper_changes(row: str, task: str) -> tuple[str, ...]:
         "data.flavour=skyformer",
         "training.epochs=null",
         "training.steps=50000",
-        "training.schedule=polynomial",  # a line up and a line down
+        "training.schedule=polynomial",  # linear warm-up and linear decay
         "training.schedule_steps=null",
         f"training.learning_rate={rate}",
         f"training.warmup_from={rate / 25}",

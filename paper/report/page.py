@@ -1,134 +1,77 @@
-"""The report of the reproduction as a page: one HTML file that needs nothing else."""
+"""A document as a page: one HTML file that needs nothing else."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 
 from paper.harness.experiment import Claim, Table, Verdict
-from paper.harness.records import Records
-from paper.harness.trial import Options
-from paper.report.discrepancies import DISCREPANCIES
-from paper.report.readme import readme
-from paper.report.summary import (
-    ABOUT,
-    COST,
-    IN_PART,
-    NOTHING,
-    PAPER,
-    SCALES,
-    TALLY,
-    TITLE,
-    VERDICTS,
-    Section,
-    Summary,
-    gather,
-    time,
+from paper.report.document import (
+    SIGNS,
+    Block,
+    Claims,
+    Code,
+    Comment,
+    Contents,
+    Document,
+    Heading,
+    Image,
+    Numbers,
+    Paragraph,
+    Sentences,
+    Subject,
 )
-from paper.running import write_outcome
-from tnn._files import write_text
-from tnn.training.html import document, figure, headlines, table
+from tnn.training import html
 
 COLORS: dict[Verdict, str] = {"holds": "good", "holds in part": "fair", "does not hold": "bad", "not measured": "none"}
 
 
-def write_report(options: Options, out: Path, say: Callable[[str], None] = print) -> Path:
-    """Make `out`/README.md and `out`/report.html of the records in `out`. -> the path of the page.
+def to_html(document: Document, folder: Path) -> str:
+    """The complete page; images are read from `folder` and put into it.
 
     >>> from pathlib import Path
-    >>> from paper.report.page import write_report
-    >>> from paper.harness.trial import Options
-    >>> write_report(Options(), Path("results"))  # doctest: +SKIP
-    PosixPath('results/report.html')
+    >>> from paper.report.document import Document, Heading, Paragraph
+    >>> from paper.report.page import to_html
+    >>> to_html(Document("Results", (Heading("Speed", "speed"), Paragraph("1 < 2"))), Path())
+    '<!doctype html>...<h2 id="speed">Speed</h2>\\n<p>1 &lt; 2</p>...'
     """
-    folder = out / options.scale
-    folder.mkdir(parents=True, exist_ok=True)
-    found = gather(options, Records(folder))
-    pictures = {}
-    for section in (section for section in found.sections if section.is_measured):
-        name = section.experiment.name
-        write_outcome(section.experiment, section.outcome, options, folder)
-        if section.outcome.figure is not None:
-            pictures[name] = (folder / f"{name}.png").read_bytes()
-    write_text(out / "README.md", readme(found))
-    write_text(out / "report.html", page(found, pictures))
-    say(f"{found.extent()} {out / 'report.html'} and {out / 'README.md'} show them")
-    return out / "report.html"
+    return html.document(document.title, "\n".join(_render(block, folder) for block in document.blocks))
 
 
-def page(found: Summary, pictures: Mapping[str, bytes]) -> str:
-    """The whole page; `pictures` are PNG, by the names of experiments."""
-    parts = [_opening(found), _contents(found), _claims(found)]
-    parts += [_section(section, pictures.get(section.experiment.name)) for section in found.sections]
-    return document(TITLE, "\n".join([*parts, _discrepancies(), _costs(found)]))
+def _render(block: Block, folder: Path) -> str:
+    match block:
+        case Heading(text, anchor):
+            return f'<h2 id="{escape(anchor)}">{escape(text)}</h2>' if anchor else f"<h2>{escape(text)}</h2>"
+        case Subject(text, anchor):
+            return f'<h3><a href="#{escape(anchor)}">{escape(text)}</a></h3>'
+        case Paragraph(text, small):
+            return f'<p class="facts">{escape(text)}</p>' if small else f"<p>{escape(text)}</p>"
+        case Code(text):
+            return f"<pre>{escape(text)}</pre>"
+        case Numbers(values):
+            return html.headlines(dict(values))
+        case Contents(texts):
+            return _contents(texts)
+        case Claims(claims, evidence):
+            entries = [f"<li>{_claim(claim, evidence)}</li>" for claim in claims]
+            return '<ul class="claims">\n' + "\n".join(entries) + "\n</ul>"
+        case Sentences(head, rows):
+            return html.table(head, rows, "texts")
+        case Table(title, (first, *rest)):
+            return f"<h3>{escape(title)}</h3>\n{html.table(first, rest, 'named', marked='tnn')}"
+        case Image(path, caption):
+            return html.figure((folder / path).read_bytes(), caption, wide=True)
+        case Comment(text):
+            return f"<!-- {escape(text)} -->"
+    raise TypeError(f"no such block: {block!r}")
 
 
-def _opening(found: Summary) -> str:
-    numbers = {f"{VERDICTS[verdict]} {TALLY[verdict]}": str(count) for verdict, count in found.tally().items()}
-    numbers |= {"trials measured": f"{len(found.records):,}", "of computing": time(found.records)}
-    return f"""<p>{escape(ABOUT)} {escape(SCALES[found.scale])}</p>
-<p class="facts">{escape(found.extent())}</p>
-{headlines(numbers)}"""
-
-
-def _contents(found: Summary) -> str:
-    names = [section.experiment.name for section in found.sections]
-    links = {"claims": "Claims", **{name: name for name in names}}
-    links |= {"discrepancies": "Discrepancies", "cost": "Cost"}
-    entries = [f'<li><a href="#{escape(place)}">{escape(text)}</a></li>' for place, text in links.items()]
+def _contents(texts: Mapping[str, str]) -> str:
+    entries = [f'<li><a href="#{escape(anchor)}">{escape(text)}</a></li>' for anchor, text in texts.items()]
     return '<nav aria-label="Contents"><ul>\n' + "\n".join(entries) + "\n</ul></nav>"
 
 
-def _claims(found: Summary) -> str:
-    parts = [f'<h2 id="claims">The paper\'s claims</h2>\n<p>{escape(IN_PART)}</p>']
-    for section in found.sections:
-        name, about = escape(section.experiment.name), escape(section.experiment.about.removesuffix("."))
-        parts.append(f'<h3><a href="#{name}">{about}</a></h3>')
-        parts.append(_claim_list(section, evidence=True) or f'<p class="facts">{escape(section.silence)}</p>')
-    return "\n".join(parts)
-
-
-def _claim_list(section: Section, evidence: bool) -> str:
-    entries = [f"<li>{_claim(claim, evidence)}</li>" for claim in section.outcome.claims]
-    return '<ul class="claims">\n' + "\n".join(entries) + "\n</ul>" if entries else ""
-
-
 def _claim(claim: Claim, evidence: bool) -> str:
-    badge = f'<span class="verdict {COLORS[claim.verdict]}">{VERDICTS[claim.verdict]} {claim.verdict}</span>'
+    badge = f'<span class="verdict {COLORS[claim.verdict]}">{SIGNS[claim.verdict]} {claim.verdict}</span>'
     facts = [claim.evidence, f"Checked: {claim.checked}" if claim.checked else ""] if evidence else []
     below = "".join(f'<p class="facts">{escape(fact)}</p>' for fact in facts if fact)
     return f"{badge}<div><p>{escape(claim.text)}</p>{below}</div>"
-
-
-def _section(section: Section, png: bytes | None) -> str:
-    name, about, outcome = section.experiment.name, section.experiment.about, section.outcome
-    parts = [f'<h2 id="{escape(name)}">{escape(about.removesuffix("."))}</h2>', f"<pre>{escape(section.command)}</pre>"]
-    if not section.is_measured:
-        return "\n".join([*parts, f"<p>{escape(NOTHING)}</p>"])
-    parts += [f'<p class="facts">{" · ".join(map(escape, facts))}</p>'] if (facts := section.facts()) else []
-    parts.append(_claim_list(section, evidence=False))
-    parts += map(_titled, outcome.tables)
-    parts += [figure(png, about.removesuffix("."), wide=True)] if png else []
-    return "\n".join([*parts, *(f"<p>{escape(note)}</p>" for note in outcome.notes)])
-
-
-def _discrepancies() -> str:
-    head = ("where", "the paper prints", "code or counts show", "here")
-    return f"""<h2 id="discrepancies">Where paper and code disagree</h2>
-<p>{len(DISCREPANCIES)} places in which the paper contradicts itself or the code that its authors released.</p>
-{table(head, DISCREPANCIES, "texts")}"""
-
-
-def _costs(found: Summary) -> str:
-    estimates = "\n".join(map(_titled, found.estimates))
-    return f"""<h2 id="cost">What it costs</h2>
-{_titled(found.spent)}
-<p>Time is of the experiment's own trials, one after the other.</p>
-<h2>At paper scale</h2>
-<pre>{PAPER}</pre>
-<p>{escape(COST)}</p>
-{estimates}"""
-
-
-def _titled(found: Table) -> str:
-    head, *rows = found.rows
-    return f"<h3>{escape(found.title)}</h3>\n{table(head, rows, 'named', marked='tnn')}"

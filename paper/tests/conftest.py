@@ -1,7 +1,7 @@
 import pytest
 
 from paper.harness.records import Record, Records
-from paper.harness.trial import Place
+from paper.harness.trial import TrialContext
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +20,8 @@ def records(tmp_path):
 
 
 @pytest.fixture
-def place(tmp_path, records):
-    return Place(tmp_path / "data", tmp_path / "runs", records)
+def context(tmp_path, records):
+    return TrialContext(tmp_path / "data", tmp_path / "runs", records)
 
 
 @pytest.fixture

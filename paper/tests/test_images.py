@@ -8,17 +8,17 @@ import torch
 from typer.testing import CliRunner
 
 from paper import images
+from paper.__main__ import app
 from paper.harness.trainings import Search
 from paper.harness.trial import Options
-from paper.images import IMAGE, MODELS, ROWS, SIZES
-from tnn.cli import app
+from paper.images import IMAGE_EXPERIMENT, MODELS, ROWS, SIZES
 from tnn.layers import count_parameters
 from tnn.models import TNNForImageClassification, load_preset
 from tnn.training.recipe import read_yaml
 
 
 def test_both_have_the_same_budget():
-    trials = IMAGE.plan(Options())
+    trials = IMAGE_EXPERIMENT.plan(Options())
     reference = {trial.part: trial.settings for trial in trials if trial.row == "tnn"}
     assert {trial.part for trial in trials if "search" in trial.settings} == set(SIZES)
     for trial in trials:
@@ -39,12 +39,14 @@ def test_both_are_of_one_size(size):
 
 
 def test_the_papers_plan():
-    trials = IMAGE.plan(Options(scale="paper"))
+    trials = IMAGE_EXPERIMENT.plan(Options(scale="paper"))
     presets = [trial.settings["recipe"]["model"]["preset"] for trial in trials]
     sizes = ("imagenet-tiny", "imagenet-small")
     assert sorted(presets) == sorted([*sizes, *(f"{size}-transformer" for size in sizes)])
     assert {trial.settings["recipe"]["training"]["epochs"] for trial in trials} == {300}
-    assert {t.settings["recipe"]["training"]["steps"] for t in IMAGE.plan(Options(scale="paper", steps=9))} == {9}
+    assert {
+        t.settings["recipe"]["training"]["steps"] for t in IMAGE_EXPERIMENT.plan(Options(scale="paper", steps=9))
+    } == {9}
 
 
 @pytest.mark.slow
@@ -56,7 +58,7 @@ def test_image_from_the_command_line(tmp_path, monkeypatch):
         np.save(folder / f"x_{split}.npy", np.random.default_rng(0).integers(0, 256, (count, 32, 32), np.uint8))
         np.save(folder / f"y_{split}.npy", np.arange(count) % 10)
     folders = ["--data-dir", folder.parent, "--out", tmp_path / "results", "--models", tmp_path / "runs"]
-    found = CliRunner().invoke(app, ["reproduce", "image", "--steps", "2", *map(str, folders)], catch_exceptions=False)
+    found = CliRunner().invoke(app, ["image", "--steps", "2", *map(str, folders)], catch_exceptions=False)
     assert found.exit_code == 0, found.output
     lines = (tmp_path / "results/mini/image.jsonl").read_text().splitlines()
     assert str(tmp_path) not in "".join(lines)
@@ -77,29 +79,29 @@ def test_image_from_the_command_line(tmp_path, monkeypatch):
 def test_claims_follow_the_numbers(records, record, tnn, verdicts):
     scores = {("tnn", size): score for size, score in zip(SIZES, tnn, strict=True)}
     scores |= {("transformer", "tiny"): 60, ("transformer", "small"): 70}
-    for trial in IMAGE.plan(Options()):
+    for trial in IMAGE_EXPERIMENT.plan(Options()):
         if "search" in trial.settings:
             score = scores[trial.row, trial.part]
             records.add(record(trial, accuracy=score, parameters=200_000, learning_rate=1e-3))
-    outcome = IMAGE.conclude(Options(), records)
+    outcome = IMAGE_EXPERIMENT.conclude(Options(), records)
     assert [claim.verdict for claim in outcome.claims] == verdicts
     assert outcome.claims[1].evidence == f"DeiT 70.0, TNN {tnn[1]:.1f}"
     assert outcome.tables[0].rows[2][:6] == ("TNN", "72.29", f"{tnn[0]:.1f}", "6.4M", "200,000", "0.001")
 
 
 def test_nothing_measured(records):
-    outcome = IMAGE.conclude(Options(), records)
+    outcome = IMAGE_EXPERIMENT.conclude(Options(), records)
     assert outcome.figure is None
     assert {claim.verdict for claim in outcome.claims} == {"not measured"}
 
 
 def test_a_training_that_failed_counts_0(records, record):
-    for trial in IMAGE.plan(Options()):
+    for trial in IMAGE_EXPERIMENT.plan(Options()):
         if "search" in trial.settings:
             failed = trial.row == "transformer" and trial.part == "small"
             found = {"failed": "the loss is nan"} if failed else {"accuracy": 60.0, "parameters": 200_000}
             records.add(record(trial, learning_rate=4e-3, **found))
-    outcome = IMAGE.conclude(Options(), records)
-    assert outcome.figure is not None
+    outcome = IMAGE_EXPERIMENT.conclude(Options(), records)
+    assert outcome.figure().axes
     assert outcome.claims[1].evidence == "DeiT 0.0, TNN 60.0"
-    assert any("At the edge of what was tried, in some size: TNN, DeiT." in note for note in outcome.notes)
+    assert any("At the edge of the search, in some size: TNN, DeiT." in note for note in outcome.notes)

@@ -10,9 +10,10 @@ from filelock import FileLock
 
 from paper import running
 from paper.harness.experiment import Claim, Experiment, Outcome, Table
-from paper.harness.judging import collect, spread
+from paper.harness.formatting import format_mean_std
+from paper.harness.judging import collect
 from paper.harness.records import Records
-from paper.harness.trial import Options, Place, Trial
+from paper.harness.trial import Options, Trial, TrialContext
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def calls():
 @pytest.fixture
 def experiment(calls, monkeypatch):
     def plan(options):
-        def work(place, row, seed):
+        def work(context, row, seed):
             calls.append((row, seed))
             if row == "broken":
                 raise OSError("no data here")
@@ -31,14 +32,16 @@ def experiment(calls, monkeypatch):
 
         rows, steps = options.methods or ("a", "b"), options.steps or 10
         return [
-            Trial("made", row, {"steps": steps}, lambda place, r=row, s=seed: work(place, r, s), seed=seed, cost=steps)
+            Trial(
+                "made", row, {"steps": steps}, lambda context, r=row, s=seed: work(context, r, s), seed=seed, cost=steps
+            )
             for row in rows
             for seed in range(options.seeds or 2)
         ] * 2  # as if two tables needed them
 
     def conclude(options, records):
         values = collect(plan(options), records, "score")
-        rows = (("row", "score"), *((row, spread(found)) for row, found in values.items()))
+        rows = (("row", "score"), *((row, format_mean_std(found)) for row, found in values.items()))
         return Outcome((Table("Scores", rows),), None, (Claim("All is well.", "holds", "seen"),), ("A note.",))
 
     made = Experiment("made", "A made one.", ("a", "b", "broken"), plan, conclude)
@@ -51,7 +54,7 @@ def run(tmp_path, experiment):
     def go(**options):
         said = []
         places = {"data": tmp_path, "out": tmp_path / "results", "models": tmp_path / "runs"}
-        running.reproduce("made", Options(**options), **places, say=said.append)
+        running.reproduce("made", Options(**options), **places, log=said.append)
         return "\n".join(said)
 
     return go
@@ -60,9 +63,9 @@ def run(tmp_path, experiment):
 def test_each_trial_runs_once(run, calls, tmp_path):
     said = run()
     assert calls == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
-    assert "4 trials, 0 of them known" in said
+    assert "4 trials, 0 of them measured" in said
     assert "for the 3 left" in said
-    assert "4 trials, 4 of them known" in run()
+    assert "4 trials, 4 of them measured" in run()
     run(methods=("b",), seeds=3)
     assert calls[4:] == [("b", 2)]
     assert len((tmp_path / "results/mini/made.jsonl").read_text().splitlines()) == 5
@@ -88,9 +91,9 @@ def test_records_say_all_that_is_needed(run, tmp_path):
 def test_the_page_has_command_table_and_claims(run, tmp_path):
     run(methods=("a",), steps=3)
     text = (tmp_path / "results/mini/made.md").read_text()
-    assert "tnn reproduce made --scale mini --methods a --steps 3" in text
+    assert "python -m paper made --scale mini --methods a --steps 3" in text
     assert "| a   | 0.50 ± 0.71 |" in text
-    assert "- **holds**: All is well. *seen*" in text
+    assert "- ✓ **holds**: All is well. *seen*" in text
 
 
 def test_a_trial_that_fails_keeps_what_was_measured(run, calls, tmp_path):
@@ -102,7 +105,7 @@ def test_a_trial_that_fails_keeps_what_was_measured(run, calls, tmp_path):
 
 
 def test_bad_options_are_told_in_a_line(run):
-    with pytest.raises(ValueError, match="made has no 'c'; there are a, b, broken"):
+    with pytest.raises(ValueError, match="made has no row 'c'; there are a, b, broken"):
         run(methods=("c",))
     with pytest.raises(ValueError, match="seeds must be at least 1; got 0"):
         run(seeds=0)
@@ -119,16 +122,16 @@ def test_a_damaged_record_is_named(run, tmp_path):
 def test_a_trial_of_another_process_is_waited_for(run, calls, tmp_path, experiment, monkeypatch):
     """It writes its record while it holds the lock; then there is nothing left to run."""
     (trial, *_) = experiment.plan(Options(methods=("a",), seeds=1))
-    place = Place(tmp_path, tmp_path / "runs/mini", Records(tmp_path / "results/mini"))
-    locks = place.models / "locks"
+    context = TrialContext(tmp_path, tmp_path / "runs/mini", Records(tmp_path / "results/mini"))
+    locks = context.models / "locks"
     locks.mkdir(parents=True)
     locked, waiting = threading.Event(), threading.Event()
 
     def other():
-        with FileLock(locks / f"made-{trial.folder(place).name}"):
+        with FileLock(locks / f"made-{trial.folder(context).name}"):
             locked.set()
             waiting.wait()
-            place.records.add(running.run_trial(trial, place))
+            context.records.add(running.run_trial(trial, context))
 
     said = []
     thread = threading.Thread(target=other)
@@ -139,11 +142,11 @@ def test_a_trial_of_another_process_is_waited_for(run, calls, tmp_path, experime
         "made",
         Options(methods=("a",), seeds=1),
         **places,
-        say=lambda text: (said.append(text), waiting.set() if "waiting" in text else None),
+        log=lambda text: (said.append(text), waiting.set() if "waiting" in text else None),
     )
     thread.join()
     assert calls == [("a", 0)]
-    assert any("another process measures it" in text for text in said)
+    assert any("another process is measuring it" in text for text in said)
     assert len((tmp_path / "results/mini/made.jsonl").read_text().splitlines()) == 1
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from paper import published
 from paper.bidirectional import trials as glue_trials
-from paper.bidirectional.glue import GLUE
-from paper.bidirectional.kernels import KERNELS
-from paper.bidirectional.trials import FIRST_TOKEN, METHODS, ROWS, pre_trainings, tuning_trial
+from paper.bidirectional.glue import GLUE_EXPERIMENT
+from paper.bidirectional.kernels import KERNELS_EXPERIMENT
+from paper.bidirectional.trials import FIRST_TOKEN, GLUE_METHODS, GLUE_ROWS, pre_trainings, tuning_trial
 from paper.harness.trial import Options
 from paper.running import reproduce
 
@@ -32,27 +32,27 @@ def home(wikitext, monkeypatch):
         text = header + "".join(row.format(f"sentence number {i}", int(i % 4 > 0)) for i in range(12))
         for split in ("train", "dev"):
             (wikitext / "glue" / folder / f"{split}.tsv").write_text(text)
-    mini = glue_trials.EXTENTS["mini"]
+    mini = glue_trials.SCALES["mini"]
     sizes = ("model.hidden_size=16", "model.num_hidden_layers=2")
-    monkeypatch.setitem(glue_trials.EXTENTS, "mini", replace(mini, changes=(*mini.changes, *sizes)))
+    monkeypatch.setitem(glue_trials.SCALES, "mini", replace(mini, changes=(*mini.changes, *sizes)))
     return wikitext
 
 
 @pytest.fixture
-def run(home, place):
+def run(home, context):
     """Runs an experiment with two updates."""
 
     def go(name, **options):
         said = []
-        places = {"data": home, "out": place.records.folder.parent, "models": place.models}
-        return reproduce(name, Options(steps=2, **options), **places, say=said.append), said
+        places = {"data": home, "out": context.records.folder.parent, "models": context.models}
+        return reproduce(name, Options(steps=2, **options), **places, log=said.append), said
 
     return go
 
 
 def test_the_plan():
-    trials = GLUE.plan(Options())
-    assert list(dict.fromkeys(trial.row for trial in trials)) == list(ROWS) == [*published.GLUE, FIRST_TOKEN]
+    trials = GLUE_EXPERIMENT.plan(Options())
+    assert list(dict.fromkeys(trial.row for trial in trials)) == list(GLUE_ROWS) == [*published.GLUE, FIRST_TOKEN]
     rates = [f"pre-training rate {rate}" for rate in ("0.001", "0.002", "0.004")]
     assert [trial.part for trial in trials[:7]] == [*rates, "pre-training", *TASKS]
     assert len({trial.key for trial in trials}) == 16 * 7 + 3  # the last row fine-tunes the model of TNN's
@@ -73,7 +73,7 @@ def without_model(settings):
 
 
 def test_the_plan_of_the_paper():
-    trials = GLUE.plan(Options(scale="paper"))
+    trials = GLUE_EXPERIMENT.plan(Options(scale="paper"))
     assert len({trial.key for trial in trials}) == 16 * 7 + 6
     assert {trial.part for trial in trials} == {"pre-training", "mnli", "qnli", "qqp", *TASKS}
     assert has_no_place(trials)
@@ -86,7 +86,7 @@ def test_the_plan_of_the_paper():
 
 
 def test_fewer_steps_are_fewer_everywhere():
-    whole, few = (GLUE.plan(Options(methods=("tnn",), steps=steps)) for steps in (None, 100))
+    whole, few = (GLUE_EXPERIMENT.plan(Options(methods=("tnn",), steps=steps)) for steps in (None, 100))
     share = 100 / whole[3].settings["recipe"]["training"]["steps"]
     for old, new in zip(whole, few, strict=True):
         before, after = old.settings["recipe"]["training"], new.settings["recipe"]["training"]
@@ -95,15 +95,14 @@ def test_fewer_steps_are_fewer_everywhere():
 
 
 def test_seeds():
-    trials = GLUE.plan(Options(methods=("s4",), seeds=2))
+    trials = GLUE_EXPERIMENT.plan(Options(methods=("s4",), seeds=2))
     wanted = [(part, seed) for part in ("pre-training", *TASKS) for seed in (0, 1)]
     assert [(trial.part, trial.seed) for trial in trials[3:]] == wanted
 
 
-@pytest.mark.slow
-def test_a_run(run, place):
+def test_a_run(run, context):
     outcome, _ = run("glue", methods=("tnn",))
-    found = list(place.records.read("glue"))
+    found = list(context.records.read("glue"))
     assert len(found) == 7
     for record in found:
         assert "failed" not in record.metrics
@@ -115,26 +114,26 @@ def test_a_run(run, place):
     assert all(row)
     assert any("mrpc 85.71" in note for note in outcome.notes)  # nine of twelve labels are 1
     assert {claim.verdict for claim in outcome.claims} == {"not measured"}  # of one method
-    (kept,) = (place.models / "mini" / "glue").iterdir()
+    (kept,) = (context.models / "mini" / "glue").iterdir()
     assert kept.name.startswith("tnn-pre-training-seed-0-")
-    assert (place.records.folder / "glue.png").is_file()
+    assert (context.records.folder / "glue.png").is_file()
 
-    assert run("kernels")[1][0] == "kernels at mini scale: 5 trials, 4 of them known"
-    (first,) = place.records.read("kernels")
-    shutil.rmtree(place.models)  # then it is trained again
-    (place.records.folder / "kernels.jsonl").unlink()
-    assert run("kernels")[1][0] == "kernels at mini scale: 5 trials, 4 of them known"
-    (second,) = place.records.read("kernels")
+    assert run("kernels")[1][0] == "kernels at mini scale: 5 trials, 4 of them measured"
+    (first,) = context.records.read("kernels")
+    shutil.rmtree(context.models)  # then it is trained again
+    (context.records.folder / "kernels.jsonl").unlink()
+    assert run("kernels")[1][0] == "kernels at mini scale: 5 trials, 4 of them measured"
+    (second,) = context.records.read("kernels")
     assert second.metrics == first.metrics
 
 
-def test_a_pre_training_that_failed_counts_0(place, record):
+def test_a_pre_training_that_failed_counts_0(context, record):
     _, (of,) = pre_trainings("tnn", Options())
-    place.records.add(record(of, failed="the loss is nan at step 3"))
+    context.records.add(record(of, failed="the loss is nan at step 3"))
     for task in TASKS:
-        found = tuning_trial("tnn", of, task, Options()).work(place)
+        found = tuning_trial("tnn", of, task, Options()).work(context)
         assert found == {"score": 0.0, "failed": "the training failed: the loss is nan at step 3"}
-    assert "failed" in KERNELS.plan(Options())[-1].work(place)
+    assert "failed" in KERNELS_EXPERIMENT.plan(Options())[-1].work(context)
 
 
 @pytest.fixture
@@ -151,7 +150,7 @@ def conclude(records, record):
                 metric, majority = MAJORITY[task]
                 metrics = {"score": number / 100, "learning_rate": 1e-4, f"majority_eval_{metric}": majority}
                 records.add(record(tuning_trial(row, of, task, options), **metrics))
-        return GLUE.conclude(options, records)
+        return GLUE_EXPERIMENT.conclude(options, records)
 
     return go
 
@@ -165,10 +164,10 @@ def test_the_papers_own_numbers_agree_with_it(conclude):
     head, *rows = outcome.tables[0].rows
     assert [row[0] for row in rows][:3] == ["tnn", "transformer", "transformer-ls"]
     for name in ("cola, published", "AVG, published", "published rank"):  # of the same three tasks
-        place = head.index(name)
-        assert all(row[place] == row[place + 1] for row in rows)
+        column = head.index(name)
+        assert all(row[column] == row[column + 1] for row in rows)
     assert rows[0][head.index("AVG, published")] == "74.47"
-    assert any(note.endswith("At the edge of what was tried: s4.") for note in outcome.notes)
+    assert any(note.endswith("At the edge of the search: s4.") for note in outcome.notes)
     order = "Order, sst2: 117 of 117 pairs of rows are in the order of the paper (100%)."
     assert order in outcome.notes  # three are equal
     assert any("sst2 50.92, mrpc 81.22, cola 0.00" in note and "80.95 to 83.36" in note for note in outcome.notes)
@@ -181,7 +180,7 @@ def test_an_average_is_that_of_one_seed(records, record):
         for task in TASKS:
             if (task, of.seed) != ("cola", 0):
                 records.add(record(tuning_trial("tnn", of, task, options), score=0.1 + 0.4 * of.seed))
-    (row,) = GLUE.conclude(options, records).tables[0].rows[1:]
+    (row,) = GLUE_EXPERIMENT.conclude(options, records).tables[0].rows[1:]
     assert "50.00" in row  # of seed 1; the mean of what came first on each task would be 23.33
 
 
@@ -189,7 +188,7 @@ def test_tnn_behind(conclude):
     scores = PAPER | {"tnn": (60.0, 81.0, 1.0)}
     outcome = conclude(scores)
     assert [claim.verdict for claim in outcome.claims] == ["does not hold"] * 3
-    assert "the first are transformer-ls 40.65" in outcome.claims[2].evidence
+    assert "the best are transformer-ls 40.65" in outcome.claims[2].evidence
 
 
 def test_a_small_lead(conclude):
@@ -208,7 +207,7 @@ def test_a_task_that_no_method_learns_tells_nothing(conclude):
 
 
 def test_no_task_is_learnt(conclude):
-    outcome = conclude(dict.fromkeys(METHODS, (50.0, 81.5, 0.0)))
+    outcome = conclude(dict.fromkeys(GLUE_METHODS, (50.0, 81.5, 0.0)))
     assert {claim.verdict for claim in outcome.claims} == {"not measured"}
     assert any(note.startswith("Order, cola: there are no two rows to compare") for note in outcome.notes)
 
@@ -217,7 +216,8 @@ def test_the_head_of_the_others(conclude):
     outcome = conclude(PAPER | {FIRST_TOKEN: (88.0, 82.0, 20.0)})
     assert [claim.verdict for claim in outcome.claims] == ["holds"] * 3  # it is not one of the paper's rows
     assert (
-        outcome.claims[0].checked == "with the head of the others TNN has 88.00 on sst2, 82.00 on mrpc, 20.00 on cola."
+        outcome.claims[0].checked
+        == "with the head of the other methods TNN has 88.00 on sst2, 82.00 on mrpc, 20.00 on cola."
     )
     (row,) = [row for row in outcome.tables[0].rows if row[0] == FIRST_TOKEN]
     assert row[1:3] == ("", "88.00")
@@ -236,7 +236,7 @@ def test_few_methods_tell_nothing(conclude):
 
 
 def test_nothing_is_measured(records):
-    outcome = GLUE.conclude(Options(methods=("gss", "tnn")), records)
+    outcome = GLUE_EXPERIMENT.conclude(Options(methods=("gss", "tnn")), records)
     assert outcome.figure is None
     assert [claim.verdict for claim in outcome.claims] == ["not measured"] * 3
     assert outcome.tables[0].rows[1][:4] == ("gss", "85.67", "", "82.11")
@@ -246,7 +246,7 @@ def test_one_task_is_measured(records, record):
     options = Options(methods=("gss", "tnn"))
     _, (of,) = pre_trainings("gss", options)
     records.add(record(tuning_trial("gss", of, "sst2", options), score=0.7))
-    outcome = GLUE.conclude(options, records)
+    outcome = GLUE_EXPERIMENT.conclude(options, records)
     assert outcome.figure is None
     assert [claim.verdict for claim in outcome.claims] == ["not measured"] * 3
     assert outcome.tables[0].rows[1][:5] == ("gss", "85.67", "70.00", "82.11", "")

@@ -31,7 +31,7 @@ def test_growth_at_a_length():
 
 
 def test_collect_growth_reads_what_was_recorded(records, record):
-    trials = [Trial("speed", "tnn", {}, lambda place: {}, seed=seed) for seed in range(3)]
+    trials = [Trial("speed", "tnn", {}, lambda context: {}, seed=seed) for seed in range(3)]
     for trial, seconds in zip(trials[:2], (1.0, 3.0), strict=True):
         records.add(record(trial, lengths=[64], seconds=[seconds], megabytes=[10.0], ended="memory", exponent=None))
     assert collect_growth(trials, records) == {"tnn": Growth((64,), (2.0,), (10.0,), "memory")}

@@ -1,10 +1,10 @@
 import pytest
 
 from paper import published
-from paper.efficiency.overview import OVERVIEW, ROWS
-from paper.efficiency.speed import SPEED
+from paper.efficiency.overview import OVERVIEW_EXPERIMENT, ROWS
+from paper.efficiency.speed import SPEED_EXPERIMENT
 from paper.harness.trial import Options
-from paper.lra.lra import LRA
+from paper.lra.lra import LRA_EXPERIMENT
 from paper.lra.setups import MINI
 
 SOME = Options(methods=("tnn", "s4", "linformer"))
@@ -15,7 +15,7 @@ def add_accuracy(records, record):
     """As many tasks as there are accuracies."""
 
     def make(row, *accuracies):
-        finals = [trial for trial in LRA.plan(Options(methods=(row,))) if trial.part in MINI]
+        finals = [trial for trial in LRA_EXPERIMENT.plan(Options(methods=(row,))) if trial.part in MINI]
         for trial, accuracy in zip(finals, accuracies, strict=False):
             records.add(record(trial, accuracy=accuracy))
 
@@ -25,7 +25,7 @@ def add_accuracy(records, record):
 @pytest.fixture
 def add_speed(records, record):
     def make(row, seconds, megabytes, length=4096):
-        (trial,) = SPEED.plan(Options(methods=(row,)))
+        (trial,) = SPEED_EXPERIMENT.plan(Options(methods=(row,)))
         records.add(record(trial, lengths=[length], seconds=[seconds], megabytes=[megabytes], ended="time"))
 
     return make
@@ -40,7 +40,7 @@ def conclude(records, add_accuracy, add_speed):
             accuracy, seconds, megabytes = changes.get(row, tnn if row == "tnn" else others)
             add_accuracy(row, *[accuracy] * 4)
             add_speed(row, seconds, megabytes)
-        return OVERVIEW.conclude(Options(), records)
+        return OVERVIEW_EXPERIMENT.conclude(Options(), records)
 
     return go
 
@@ -52,15 +52,17 @@ def verdicts(outcome):
 @pytest.mark.slow
 def test_rows_and_plan():
     assert set(ROWS) == set(published.LRA)
-    trials = OVERVIEW.plan(Options(methods=("tnn",), steps=20))
+    trials = OVERVIEW_EXPERIMENT.plan(Options(methods=("tnn",), steps=20))
     assert {trial.experiment for trial in trials} == {"lra", "speed"}
     (speed,) = [trial for trial in trials if trial.experiment == "speed"]
-    assert speed == SPEED.plan(Options(methods=("tnn",)))[0]  # updates are not for it
-    assert [trial for trial in trials if trial.experiment == "lra"] == LRA.plan(Options(methods=("tnn",), steps=20))
+    assert speed == SPEED_EXPERIMENT.plan(Options(methods=("tnn",)))[0]  # updates are not for it
+    assert [trial for trial in trials if trial.experiment == "lra"] == LRA_EXPERIMENT.plan(
+        Options(methods=("tnn",), steps=20)
+    )
 
 
 def test_nothing_measured(records):
-    outcome = OVERVIEW.conclude(SOME, records)
+    outcome = OVERVIEW_EXPERIMENT.conclude(SOME, records)
     assert set(verdicts(outcome)) == {"not measured"}
     assert outcome.figure is None
     assert outcome.tables[0].rows[1] == ("tnn", "74.97", "8.07", "", "", "")
@@ -73,22 +75,22 @@ def test_a_part_of_the_methods_is_shown_and_not_judged(records, add_accuracy, ad
     add_speed("tnn", 0.25, 300.0)
     add_speed("s4", 0.5, 400.0)
     add_speed("linformer", 0.125, 200.0)
-    outcome = OVERVIEW.conclude(SOME, records)
+    outcome = OVERVIEW_EXPERIMENT.conclude(SOME, records)
     lines = {line[0]: line[1:] for line in outcome.tables[0].rows}
     assert lines["tnn"] == ("74.97", "8.07", "70.00", "4.00", "300")
     assert lines["s4"] == ("70.87", "6.66", "68.50", "2.00", "400")
     assert lines["linformer"] == ("54.69", "8.77", "", "8.00", "200")
     assert set(verdicts(outcome)) == {"not measured"}
-    assert outcome.claims[0].evidence == "it takes all 14 methods; 2 have been measured in all"
-    assert len(outcome.figure.axes) == 2
+    assert outcome.claims[0].evidence == "needs all 14 methods; 2 have been measured in both experiments"
+    assert len(outcome.figure().axes) == 2
 
 
 def test_a_rate_that_failed_is_no_task(records, record, add_accuracy):
-    searches = [trial for trial in LRA.plan(Options(methods=("tnn",))) if trial.part not in MINI]
+    searches = [trial for trial in LRA_EXPERIMENT.plan(Options(methods=("tnn",))) if trial.part not in MINI]
     for trial in searches:
         records.add(record(trial, failed="the loss is nan"))
     add_accuracy("tnn", 80.0, 60.0, 70.0, 70.0)
-    outcome = OVERVIEW.conclude(Options(methods=("tnn",)), records)
+    outcome = OVERVIEW_EXPERIMENT.conclude(Options(methods=("tnn",)), records)
     assert outcome.tables[0].rows[1][3] == "70.00"
     assert "over text, listops, pathfinder, image," in outcome.notes[0]
 
@@ -113,6 +115,6 @@ def test_a_small_lead_holds_in_part(conclude):
 def test_a_method_that_does_not_get_to_the_length_is_the_slowest(records, conclude, add_speed):
     conclude((50.0, 0.5, 400.0), (40.0, 0.6, 500.0))
     add_speed("s4", 0.1, 10.0, length=1024)  # the last record counts
-    outcome = OVERVIEW.conclude(Options(), records)
+    outcome = OVERVIEW_EXPERIMENT.conclude(Options(), records)
     assert verdicts(outcome) == ["holds"] * 3
-    assert "number 1 of 14 with 2 steps a second" in outcome.claims[1].evidence
+    assert "number 1 of 14 with 2 steps per second" in outcome.claims[1].evidence

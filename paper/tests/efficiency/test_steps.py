@@ -1,11 +1,11 @@
 import pytest
 import torch
 
+from paper.efficiency.speed import ROWS
 from paper.efficiency.steps import block_parameters, configuration, training_step
-from tnn.mixers import METHODS
 
 
-@pytest.mark.parametrize("method", ["tnn", *METHODS])
+@pytest.mark.parametrize("method", ROWS)
 def test_models_are_of_like_size(method):
     assert block_parameters(method) == pytest.approx(750_000, rel=0.08)
 

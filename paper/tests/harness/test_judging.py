@@ -7,7 +7,7 @@ from paper.harness.trial import Options, Trial
 
 
 def trials(row, seeds):
-    return [Trial("made", row, {}, lambda place: {}, seed=seed) for seed in range(seeds)]
+    return [Trial("made", row, {}, lambda context: {}, seed=seed) for seed in range(seeds)]
 
 
 def test_rows_without_all_their_seeds_are_left_out():

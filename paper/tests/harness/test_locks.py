@@ -5,35 +5,35 @@ from paper.harness.trainings import trained
 from paper.harness.trial import Trial
 
 
-def test_a_model_that_another_process_trains_is_waited_for(place):
+def test_a_model_that_another_process_trains_is_waited_for(context):
     """As when its record is there, and its folder is gone."""
     begun = Event()
 
-    def work(place):
+    def work(context):
         begun.set()
         return {}
 
     of = Trial("glue", "tnn", {}, work, part="pre-training")
-    with locked(of, place):
-        waiting = Thread(target=trained, args=(of, place))
+    with locked(of, context):
+        waiting = Thread(target=trained, args=(of, context))
         waiting.start()
         assert not begun.wait(0.2)
     assert begun.wait(10)
     waiting.join()
 
 
-def test_waiting_is_said(place):
+def test_waiting_is_said(context):
     said = []
 
     def second():
-        with locked(trial, place, said.append):
+        with locked(trial, context, said.append):
             pass
 
-    trial = Trial("glue", "tnn", {}, lambda place: {})
-    with locked(trial, place, said.append):
+    trial = Trial("glue", "tnn", {}, lambda context: {})
+    with locked(trial, context, said.append):
         assert not said
         waiting = Thread(target=second)
         waiting.start()
         waiting.join(0.2)
     waiting.join()
-    assert said == ["    another process measures it: waiting"]
+    assert said == ["    another process is measuring it: waiting"]

@@ -9,13 +9,13 @@ import torch
 from typer.testing import CliRunner
 
 from paper import published
+from paper.__main__ import app
 from paper.harness.trial import Options, Trial
 from paper.lra import lra, setups, trials
-from paper.lra.findings import Findings, accuracy_table, draw_arena, rank_table
-from paper.lra.longer import ARENA_LONGER, about_longer
-from paper.lra.lra import LRA, LRA_LARGE
-from paper.lra.setups import MINI, ONE_AXIS, PICTURES, QUOTED, RELATIVE, ROWS, mini_model
-from tnn.cli import app
+from paper.lra.findings import Findings, accuracy_table, draw_lra, rank_table
+from paper.lra.longer import LRA_LONGER_EXPERIMENT, about_longer
+from paper.lra.lra import LRA_EXPERIMENT, LRA_LARGE_EXPERIMENT
+from paper.lra.setups import IMAGE_TASKS, LRA_METHODS, MINI, ONE_AXIS, QUOTED, RELATIVE, mini_model
 from tnn.data.lra.pathfinder import generate_pathfinder
 from tnn.layers import count_parameters
 from tnn.models import TNNForImageClassification, TNNForSequenceClassification, load_preset
@@ -28,12 +28,12 @@ def finals(several):
     return [trial for trial in several if trial.part in published.LRA_LARGE_TASKS]
 
 
-@pytest.mark.parametrize("experiment", [LRA, LRA_LARGE], ids=lambda experiment: experiment.name)
+@pytest.mark.parametrize("experiment", [LRA_EXPERIMENT, LRA_LARGE_EXPERIMENT], ids=lambda experiment: experiment.name)
 def test_the_papers_plan(experiment):
     planned = experiment.plan(Options(scale="paper"))
     assert len(planned) == len(finals(planned))  # rates are the published ones
-    tasks = published.LRA_TASKS if experiment is LRA else published.LRA_LARGE_TASKS
-    rows = ROWS if experiment is LRA else ("s4", "tnn")
+    tasks = published.LRA_TASKS if experiment is LRA_EXPERIMENT else published.LRA_LARGE_TASKS
+    rows = LRA_METHODS if experiment is LRA_EXPERIMENT else ("s4", "tnn")
     assert {(trial.row, trial.part) for trial in planned} >= {(row, task) for row in rows for task in tasks}
     for trial in planned:
         recipe = trial.settings["recipe"]
@@ -44,7 +44,7 @@ def test_the_papers_plan(experiment):
 
 
 def test_all_methods_have_the_same_budget():
-    planned = LRA.plan(Options(methods=SOME))
+    planned = LRA_EXPERIMENT.plan(Options(methods=SOME))
     assert {trial.part for trial in finals(planned)} == set(MINI)
     assert {trial.seed for trial in planned} == {0}
     reference = {trial.part: trial.settings for trial in planned if trial.row == "tnn"}
@@ -53,9 +53,9 @@ def test_all_methods_have_the_same_budget():
         for section in ("training", "data"):
             assert trial.settings["recipe"][section] == reference[trial.part]["recipe"][section], trial.title
     own = {trial.part for trial in finals(planned) if trial.row == ONE_AXIS}
-    assert own == set(MINI) & set(PICTURES)  # of texts, TNN's own serve
+    assert own == set(MINI) & set(IMAGE_TASKS)  # of texts, TNN's own serve
     own = {trial.part for trial in finals(planned) if trial.row == RELATIVE}
-    assert own == set(MINI) - set(PICTURES)  # of pictures likewise
+    assert own == set(MINI) - set(IMAGE_TASKS)  # of images likewise
 
 
 def size(row, task, large=False):
@@ -63,7 +63,7 @@ def size(row, task, large=False):
     fields = mini_model(row, task, large)
     config = load_preset(fields.pop("preset"), **fields)
     with torch.device("meta"):
-        model = (TNNForImageClassification if task in PICTURES else TNNForSequenceClassification)(config)
+        model = (TNNForImageClassification if task in IMAGE_TASKS else TNNForSequenceClassification)(config)
     tables = [p.numel() for name, p in model.named_parameters() if name.endswith("token_mixer.projection")]
     assert len(tables) == (2 if row == "linformer" else 0)
     return count_parameters(model).trained - sum(tables)
@@ -72,7 +72,7 @@ def size(row, task, large=False):
 @pytest.mark.slow
 @pytest.mark.parametrize("task", MINI)
 def test_models_are_of_one_size(task):
-    for row in (*ROWS, ONE_AXIS, RELATIVE):
+    for row in (*LRA_METHODS, ONE_AXIS, RELATIVE):
         assert size(row, task) == pytest.approx(size("tnn", task), rel=0.05), row
     assert size("s4", task, large=True) == pytest.approx(size("tnn", task, large=True), rel=0.05)
     assert 3 < size("tnn", task, large=True) / size("tnn", task) < 5
@@ -80,7 +80,7 @@ def test_models_are_of_one_size(task):
 
 @pytest.fixture
 def data(tmp_path):
-    """Reviews, and pictures of CIFAR-10's form."""
+    """Reviews, and images of CIFAR-10's form."""
     folder = tmp_path / "data"
     generator = np.random.default_rng(0)
     for name in ("imdb", "cifar10-gray"):
@@ -106,12 +106,12 @@ def test_lra_from_the_command_line(tmp_path, data, monkeypatch):
     for task in ("listops", "image"):
         monkeypatch.delitem(MINI, task)
     folders = ["--data-dir", data, "--out", tmp_path / "results", "--models", tmp_path / "runs"]
-    arguments = ["reproduce", "lra", "--methods", f"tnn,{ONE_AXIS}", "--steps", "2", *map(str, folders)]
+    arguments = ["lra", "--methods", f"tnn,{ONE_AXIS}", "--steps", "2", *map(str, folders)]
     found = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert found.exit_code == 0, found.output
     lines = (tmp_path / "results/mini/lra.jsonl").read_text().splitlines()
     entries = {(entry["row"], entry["part"]): entry["metrics"] for entry in map(json.loads, lines)}
-    assert len(entries) == len(lines) == 9  # two rates and a training: of TNN twice, of the other one on pictures
+    assert len(entries) == len(lines) == 9  # two rates and a training: of TNN twice, of the other one on images
     assert str(tmp_path) not in "".join(lines)
     assert (tmp_path / "runs/mini/data/pathfinder-easy/curv_contour_length_3").is_dir()
     text, grid, row = entries["tnn", "text"], entries["tnn", "pathfinder"], entries[ONE_AXIS, "pathfinder"]
@@ -125,20 +125,20 @@ def test_lra_from_the_command_line(tmp_path, data, monkeypatch):
     assert f"{(text['accuracy'] + row['accuracy']) / 2:.1f} |" in table
     assert (tmp_path / "results/mini/lra.png").stat().st_size > 10_000
     again = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert "9 trials, 9 of them known" in again.output
+    assert "9 trials, 9 of them measured" in again.output
 
 
-def test_pictures_of_the_data_directory_are_taken(place, monkeypatch):
+def test_pictures_of_the_data_directory_are_taken(context, monkeypatch):
     monkeypatch.setattr(trials, "generate_pathfinder", None)
-    (place.data / "pathfinder-easy").mkdir(parents=True)
-    assert trials._draw_first(place, work=lambda place: {"folder": place.data}) == {"folder": place.data}
+    (context.data / "pathfinder-easy").mkdir(parents=True)
+    assert trials._generate_first(context, work=lambda context: {"folder": context.data}) == {"folder": context.data}
 
 
-def test_pictures_are_drawn_once(place, monkeypatch):
+def test_pictures_are_drawn_once(context, monkeypatch):
     monkeypatch.setattr(trials, "generate_pathfinder", few_pictures)
-    draw = partial(trials._draw_first, place, work=lambda place: {"folder": place.data})
-    assert draw() == {"folder": place.models / "data"}
-    (drawn,) = (place.models / "data").glob("pathfinder-easy/*/imgs/0")
+    draw = partial(trials._generate_first, context, work=lambda context: {"folder": context.data})
+    assert draw() == {"folder": context.models / "data"}
+    (drawn,) = (context.models / "data").glob("pathfinder-easy/*/imgs/0")
     before = drawn.stat().st_mtime_ns
     draw()
     assert drawn.stat().st_mtime_ns == before
@@ -146,13 +146,13 @@ def test_pictures_are_drawn_once(place, monkeypatch):
 
 
 def test_nothing_measured(records):
-    for experiment in (LRA, LRA_LARGE):
+    for experiment in (LRA_EXPERIMENT, LRA_LARGE_EXPERIMENT):
         outcome = experiment.conclude(Options(methods=("tnn",)), records)
         assert outcome.figure is None
         assert {claim.verdict for claim in outcome.claims} == {"not measured"}
         absent = " ".join(outcome.notes)
         assert "Retrieval" in absent
-        assert ("Path-X" in absent) == (experiment is LRA_LARGE)
+        assert ("Path-X" in absent) == (experiment is LRA_LARGE_EXPERIMENT)
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def add_longer(records, record):
     """Records the trainings of lra-longer, short ones too: an accuracy for each, by its number of updates."""
 
     def make(rows, accuracies):
-        for trial in ARENA_LONGER.plan(Options(methods=rows)):
+        for trial in LRA_LONGER_EXPERIMENT.plan(Options(methods=rows)):
             if trial.part in TASKS:
                 times = trial.settings["recipe"]["training"]["steps"] // MINI[trial.part].steps
                 records.add(record(trial, accuracy=accuracies[times]))
@@ -213,24 +213,27 @@ def add_longer(records, record):
 
 
 def test_longer_trainings(records, add_longer):
-    nothing = ARENA_LONGER.conclude(Options(), records)
+    nothing = LRA_LONGER_EXPERIMENT.conclude(Options(), records)
     assert (nothing.figure, nothing.tables[0].rows[1]) == (None, ("s4", "86.8", "", "", "94.2", "", ""))
     add_longer(("tnn",), {1: 59.0, 4: 70.0})
     assert about_longer(Options(), records) == ""  # S4 is missing
     add_longer(("s4",), {1: 71.0, 4: 72.0})
-    found = ARENA_LONGER.conclude(Options(), records)
+    found = LRA_LONGER_EXPERIMENT.conclude(Options(), records)
     assert found.tables[0].rows[0][2:4] == ("700 updates", "2,800 updates")
     assert found.tables[0].rows[2][2:4] == ("59.0", "70.0")
-    assert [axes.get_title("left") for axes in found.figure.axes] == ["Text", "Pathfinder"]
+    assert [axes.get_title("left") for axes in found.figure().axes] == ["Text", "Pathfinder"]
     assert about_longer(Options(), records) == (
-        "with 4 times the updates of lra-large (and with those): s4 72.0 on Text (71.0), tnn 70.0 on Text (59.0), "
-        "s4 72.0 on Pathfinder (71.0), tnn 70.0 on Pathfinder (59.0)."
+        "with 4 times the updates of lra-large (in brackets: with as many): s4 72.0 on Text (71.0), "
+        "tnn 70.0 on Text (59.0), s4 72.0 on Pathfinder (71.0), tnn 70.0 on Pathfinder (59.0)."
     )
-    assert ARENA_LONGER.plan(Options("paper")) == []
+    assert LRA_LONGER_EXPERIMENT.plan(Options("paper")) == []
 
 
 def test_longer_trainings_take_the_rates_of_the_shorter():
-    plan = {(trial.experiment, trial.part): trial.settings for trial in ARENA_LONGER.plan(Options(methods=("tnn",)))}
+    plan = {
+        (trial.experiment, trial.part): trial.settings
+        for trial in LRA_LONGER_EXPERIMENT.plan(Options(methods=("tnn",)))
+    }
     short, longer = plan["lra-large", "text"], plan["lra-longer", "text"]
     assert short["search"] == longer["search"]
     assert short["model"] == longer["model"]
@@ -246,7 +249,7 @@ def test_tables(findings):
     assert table.rows[-2][-4:] == ("47.40", "", "55.11", "")
     assert places.rows[1][:3] == ("tnn", "1", "1")
     assert places.rows[1][-4:-2] == ("2", "1")
-    figure = draw_arena(found)
+    figure = draw_lra(found)
     assert [axes.get_title("left") for axes in figure.axes] == ["Text", "ListOps", "Pathfinder", "Image", "average"]
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()][-1] == "tnn"
 

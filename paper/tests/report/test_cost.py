@@ -5,7 +5,7 @@ import pytest
 from paper.harness.experiment import Experiment, Outcome
 from paper.harness.trainings import Setup, training_trial
 from paper.harness.trial import Trial
-from paper.report.cost import experiment_costs, recipe_costs, training_cost
+from paper.report.cost import estimate, experiment_costs, load_estimates, recipe_costs, training_cost
 from tnn.training.recipe import load_recipe
 
 
@@ -14,8 +14,8 @@ from tnn.training.recipe import load_recipe
     [
         ("wikitext103-alm", 48_677_376 - 7 * 1536, 50_000, 128 * 512),  # as printed, without the fixed decays
         ("wikitext103-blm", 126_400_089 - 12 * 2304, 50_000, 512 * 512),
-        ("imagenet-tiny", 6_408_232, 187_672, 2048 * 14 * 14),  # 300 epochs of 1,281,167 pictures
-        ("lra-image", 70_794, 180_000, 50 * 1024),  # 200 epochs of 45,000 pictures
+        ("imagenet-tiny", 6_408_232, 187_672, 2048 * 14 * 14),  # 300 epochs of 1,281,167 images
+        ("lra-image", 70_794, 180_000, 50 * 1024),  # 200 epochs of 45,000 images
         ("lra-pathx-large", 459_650, 250_000, 64 * 128 * 128),
         ("lra-retrieval", 89_474, 183_858, 16 * 2 * 4000),  # both texts are read
     ],
@@ -46,8 +46,12 @@ def test_an_experiment_counts_its_own_trainings_once():
         assert options.scale == "paper"
         own = training_trial("made", "tnn", Setup("lra-listops", ("training.epochs=null", "training.steps=10")), 0)
         borrowed = training_trial("other", "tnn", Setup("lra-text"), 0)
-        tuned = Trial("made", "tnn", {"of": own.settings, "recipe": {"task": "glue"}}, lambda place: {})
+        tuned = Trial("made", "tnn", {"of": own.settings, "recipe": {"task": "glue"}}, lambda context: {})
         return [own, borrowed, tuned, own]
 
     costs = list(experiment_costs(Experiment("made", "", ("tnn",), plan, lambda options, records: Outcome(()))))
     assert [(cost.updates, cost.tokens) for cost in costs] == [(10, 32 * 2048)]
+
+
+def test_the_file_is_of_today():
+    assert load_estimates() == estimate(), "python -m paper.report.cost writes it anew"

@@ -11,15 +11,18 @@ from tnn.cli.conversion import convert_commands
 from tnn.cli.data import data_commands
 from tnn.cli.generation import generate
 from tnn.cli.measuring import bench, evaluate, extrapolate, show
-from tnn.cli.training import demo, reproduce, train
+from tnn.cli.reproduce import reproduce
+from tnn.cli.training import demo, train
 
 __all__ = ["app", "main"]
 
 __dir__ = public_names(__name__)
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command in (train, generate, evaluate, extrapolate, show, demo, reproduce, bench):
+for command in (train, generate, evaluate, extrapolate, show, demo, bench):
     app.command()(command)
+hand_over = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+app.command(context_settings=hand_over)(reproduce)
 app.add_typer(data_commands, name="data")
 app.add_typer(convert_commands, name="convert")
 

@@ -1,9 +1,9 @@
-"""Commands that train: by a recipe, for the demo, or for a table of the paper. After Ctrl-C they can be resumed."""
+"""Commands that train: by a recipe, or for the demo. After Ctrl-C they can be resumed."""
 
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -60,59 +60,4 @@ def demo(
             run(out, log=typer.echo)
         except Interrupted as stopped:
             typer.echo(f"{stopped}; continue with: {shlex.join(['tnn', 'demo', '--out', str(out)])}", err=True)
-            raise typer.Exit(130) from None
-
-
-def reproduce(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="An experiment (--list shows them), report for the pages of what is known, or all for everything.",
-        ),
-    ] = "",
-    scale: Annotated[Literal["mini", "paper"], typer.Option(help="For two CPU cores, or as published.")] = "mini",
-    methods: Annotated[
-        str, typer.Option(metavar="A,B,...", help="Rows of the table.", show_default="all of them")
-    ] = "",
-    seeds: Annotated[
-        int | None, typer.Option(help="Seeds of each row.", show_default="three of some, one of the others")
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(help="Updates of each training.", show_default="as the scale has")
-    ] = None,
-    data_dir: Annotated[Path, typer.Option(help="The folder with the data sets; see docs/reproduction.md.")] = Path(
-        "data"
-    ),
-    out: Annotated[Path, typer.Option(help="The folder for records, tables and figures.")] = Path("results"),
-    models: Annotated[Path, typer.Option(help="The folder for trained models.")] = Path("runs/reproduce"),
-    list_names: Annotated[bool, typer.Option("--list", help="Print the experiments there are.")] = False,
-) -> None:
-    """Make a table and a figure of the paper again. What has been measured is not measured again."""
-    with one_line_errors():
-        from paper.catalogue import EXPERIMENTS
-
-        if list_names:
-            typer.echo("\n".join(f"{key:20} {experiment.about}" for key, experiment in EXPERIMENTS.items()))
-            return
-        if not name:
-            raise ValueError(f"give an experiment: {', '.join(EXPERIMENTS)}; or report, or all")
-        if methods and name in ("report", "all"):
-            raise ValueError(f"--methods chooses rows of one experiment; {name} is of all")
-        from paper.harness.trial import Options
-        from paper.report.page import write_report
-        from paper.running import command
-        from paper.running import reproduce as run
-        from tnn.training.run_recipe import Interrupted
-
-        quiet_transformers()
-        chosen = Options(scale, tuple(word.strip() for word in methods.split(",")) if methods else None, seeds, steps)
-        names = {"all": list(EXPERIMENTS), "report": []}.get(name, [name])
-        try:
-            for each in names:
-                run(each, chosen, data=data_dir, out=out, models=models, say=typer.echo)
-            if name in ("report", "all"):
-                write_report(chosen, out, say=typer.echo)
-        except Interrupted as stopped:
-            typer.echo(f"{stopped}; go on with: {command(name, chosen)} and the same folders", err=True)
             raise typer.Exit(130) from None

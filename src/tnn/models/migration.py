@@ -19,7 +19,7 @@ def current_fields(fields: dict[str, Any]) -> dict[str, Any]:
     if structure is not None:
         if structure not in STRUCTURES:
             raise ValueError(f"structure must be one of {', '.join(map(repr, STRUCTURES))}; got {structure!r}")
-        if fields.get("mixer", "tnn") == "tnn":
+        if fields.get("mixer", "tnn") == "tnn" and structure != "gtu+glu":
             fields["mixer"] = STRUCTURES[structure]
     if isinstance(options := fields.get("mixer_options"), dict):
         fields["mixer_options"] = {OPTIONS.get(name, name): value for name, value in options.items()}
