@@ -8,7 +8,7 @@ import torch
 
 from paper.efficiency.growth import Growth, measure_growth
 from paper.harness.mixers import is_own_mixer, load_own_mixer
-from tnn.models import TNNConfig, TNNForSequenceClassification
+from tnn import models
 
 COMMON: dict[str, Any] = {
     "vocab_size": 135,
@@ -72,7 +72,7 @@ def model_fields(method: str) -> dict[str, Any]:
     return COMMON | MODELS.get(method, TWO)
 
 
-def configuration(method: str, length: int) -> TNNConfig:
+def configuration(method: str, length: int) -> models.TNNConfig:
     """The model of a method; tables of positions, if it has any, have `length` rows.
 
     >>> from paper.efficiency.steps import configuration
@@ -85,19 +85,19 @@ def configuration(method: str, length: int) -> TNNConfig:
     options = fields.pop("mixer_options", {})
     if method in TABLES:
         options = options | {"max_length": length}
-    return TNNConfig(**fields, mixer=method, mixer_options=options or None)
+    return models.TNNConfig(**fields, mixer=method, mixer_options=options or None)
 
 
 def block_parameters(method: str) -> int:
     """Parameters of the blocks; tables of positions have one row."""
     with torch.device("meta"):
-        model = TNNForSequenceClassification(configuration(method, 1))
+        model = models.TNNForSequenceClassification(configuration(method, 1))
     return sum(p.numel() for p in model.model.layers.parameters())
 
 
 def training_step(method: str, batch: int, length: int) -> Callable[[], None]:
     """Forward, backward and AdamW of a batch."""
-    model = TNNForSequenceClassification(configuration(method, length))
+    model = models.TNNForSequenceClassification(configuration(method, length))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     ids, labels = torch.randint(3, COMMON["vocab_size"], (batch, length)), torch.randint(0, 2, (batch,))
 

@@ -123,7 +123,8 @@ def _mini(row: str, task: str, steps: int | None, large: bool) -> Setup:
         "training.evaluate_examples=2000",
     ]
     changes += [] if task in IMAGE_TASKS else [f"data.length={mini.length}"]
-    return Setup(f"mini-{task}", tuple(changes), FOLDER)
+    recipe = "mini-cifar" if task == "image" else f"mini-{task}"
+    return Setup(recipe, tuple(changes), FOLDER)
 
 
 def mini_model(row: str, task: str, large: bool = False) -> dict[str, Any]:

@@ -1,13 +1,17 @@
 """Registration with the Auto classes of transformers, without importing transformers."""
 
+import importlib
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
 
 AUTO_CONFIG = "transformers.models.auto.configuration_auto"
+AUTO_MODELS = ("transformers.models.auto.modeling_auto", "transformers.models.auto.image_processing_auto")
+LAYERS = "transformers.modeling_layers"  # our models need it, and it loads AUTO_MODELS before it is complete
 
 
 def register_auto_classes() -> None:
@@ -19,13 +23,29 @@ def register_auto_classes() -> None:
 
 
 def _register_configurations() -> None:
-    """Configurations only: every Auto class needs a configuration first, and creating one registers the models."""
+    """Configurations only: every Auto class needs a configuration first, and creating one calls `register_models`."""
     from transformers.models.auto.configuration_auto import AutoConfig
 
     from tnn.models.configuration import TNNConfig, TNNImageConfig
 
     for config in (TNNConfig, TNNImageConfig):
         AutoConfig.register(config.model_type, config, exist_ok=True)
+
+
+@cache
+def register_models() -> None:
+    """Register now if Auto classes for models are loaded, otherwise as soon as they are. Models load slowly."""
+    if not sys.modules.keys().isdisjoint(AUTO_MODELS):
+        _load_models()
+        return
+    for module in (*AUTO_MODELS, LAYERS):
+        sys.meta_path.insert(0, _AfterImport(module, _load_models))
+
+
+def _load_models() -> None:
+    layers = sys.modules.get(LAYERS)
+    if layers is None or hasattr(layers, "GradientCheckpointingLayer"):  # otherwise called again after its import
+        importlib.import_module("tnn.models.auto")
 
 
 class _AfterImport(MetaPathFinder, Loader):

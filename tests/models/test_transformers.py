@@ -186,6 +186,10 @@ def test_no_buffers_that_are_not_saved(tiny):
         "import tnn; from transformers.modeling_layers import GradientCheckpointingLayer",
         "import tnn; import transformers.models.auto.modeling_auto",
         "import tnn.models",
+        "import sys, tnn; tnn.TNNConfig(); assert 'transformers.modeling_utils' not in sys.modules",
+        "import tnn; tnn.TNNConfig(); from transformers.modeling_layers import GradientCheckpointingLayer",
+        "import tnn; tnn.TNNConfig(); from transformers import Trainer, pipeline",
+        "import transformers.models.auto.modeling_auto, tnn; tnn.TNNConfig()",
     ],
 )
 def test_auto_classes_know_the_models_after_import(first, tiny, tmp_path):

@@ -48,7 +48,11 @@ class Bits(Dataset):
 
 class FirstBit(ClassificationTask):
     recipe_class = BitsRecipe
-    model_classes = (TNNForSequenceClassification,)
+
+    @property
+    def model_classes(self):
+        return (TNNForSequenceClassification,)
+
     source_key = "bits"
     resumable_keys = frozenset({"flip"})
 

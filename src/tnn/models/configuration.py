@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
 from typing import Any, ClassVar
 
 from transformers import GenerationConfig, PreTrainedConfig
 from transformers.utils import logging
 
+from tnn._auto import register_models
 from tnn._checks import check_choice, check_fraction, check_positive
 from tnn._names import did_you_mean
 from tnn.layers.norm import NORMS
@@ -74,7 +74,7 @@ class TNNBlockConfig(PreTrainedConfig):
         self._check_names(kwargs)
         self._check_values()
         super().__post_init__(**kwargs)
-        import_module("tnn.models.auto")  # with a configuration, the Auto classes can be asked for its model
+        register_models()  # with a configuration, the Auto classes can be asked for its model
 
     @classmethod
     @cache

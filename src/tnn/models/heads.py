@@ -21,9 +21,7 @@ from tnn.models.cache import TNNCache
 from tnn.models.classification import Classifier, classification_loss, pool
 from tnn.models.configuration import TNNConfig
 from tnn.models.inputs import check_ids, refuse_packed
-from tnn.models.loss import linear_cross_entropy
-
-IGNORED = -100
+from tnn.models.loss import IGNORED, linear_cross_entropy
 
 
 class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):

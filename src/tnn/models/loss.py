@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from tnn._precision import compute_dtype
 
+IGNORED = -100  # the label of positions without a target
 CHUNK_ELEMENTS = 2**24  # logits in work at a time: 64 MB in float32
 
 

@@ -15,12 +15,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
+from tnn import models
 from tnn._checks import check_positive
 from tnn._precision import compute_dtype
 from tnn.data.blocks import CausalBlocks, MaskedBlocks, collate
-from tnn.models.chunks import stream_loss
-from tnn.models.heads import IGNORED, TNNForCausalLM, TNNForMaskedLM
-from tnn.models.loss import CHUNK_ELEMENTS
+from tnn.models.loss import CHUNK_ELEMENTS, IGNORED
 
 if TYPE_CHECKING:
     from tnn.data.tokens import Tokens
@@ -176,7 +175,7 @@ def stream_perplexity(
             bar.update(len(piece))
 
     with _bar(count) as bar:
-        measured = stream_loss(model, pieces(), chunk)
+        measured = models.stream_loss(model, pieces(), chunk)
     return Perplexity(None, measured.loss, measured.tokens, *_words_and_bytes(tokens, count))
 
 
@@ -238,9 +237,9 @@ def _summed_loss(model: Any, inputs: dict[str, Tensor], targets: Tensor) -> floa
 
 def _features_and_head(model: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     """Features (batch, n, d), and a function from rows of them to logits: all logits may not fit into memory."""
-    if isinstance(model, TNNForCausalLM):
+    if isinstance(model, models.TNNForCausalLM):
         return model.model(**inputs, use_cache=False).last_hidden_state, model.token_logits
-    if isinstance(model, TNNForMaskedLM):
+    if isinstance(model, models.TNNForMaskedLM):
         return model.model(**inputs).last_hidden_state, model.token_logits
     return model(**inputs).logits, lambda x: x
 

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
-from transformers import EvalPrediction
 
 from tnn.training.tasks.task import EvaluationOptions, Metrics, RecipeType, Task
+
+if TYPE_CHECKING:
+    from transformers import EvalPrediction
 
 
 class EvaluationSets(NamedTuple):
@@ -18,7 +20,7 @@ class EvaluationSets(NamedTuple):
 
     sets: Mapping[str, Any]
     collate: Callable[[list[Any]], dict[str, Any]]
-    metrics: Callable[[EvalPrediction], Metrics]
+    metrics: Callable[["EvalPrediction"], Metrics]
 
 
 class ClassificationTask(Task[RecipeType]):
@@ -60,20 +62,21 @@ class ClassificationTask(Task[RecipeType]):
 
 
 @torch.inference_mode()
-def _predict(model: Any, dataset: Any, collate: Any) -> EvalPrediction:
+def _predict(model: Any, dataset: Any, collate: Any) -> "EvalPrediction":
     outputs, labels = [], []
     for batch in DataLoader(dataset, batch_size=32, collate_fn=collate):
         labels.append(batch.pop("labels").numpy())
         outputs.append(model(**{key: value.to(model.device) for key, value in batch.items()}).logits.cpu().numpy())
+    from transformers import EvalPrediction
+
     return EvalPrediction(np.concatenate(outputs), np.concatenate(labels))
 
 
-def accuracy(prediction: EvalPrediction) -> Metrics:
+def accuracy(prediction: "EvalPrediction") -> Metrics:
     """The share of examples whose highest logit is that of their label.
 
     >>> import numpy as np
-    >>> from transformers import EvalPrediction
-    >>> from tnn.training.tasks.classification import accuracy
+    >>>     >>> from tnn.training.tasks.classification import accuracy
     >>> accuracy(EvalPrediction(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([1, 1])))
     {'accuracy': 0.5}
     """

@@ -2,21 +2,23 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
-from transformers import AutoConfig, EvalPrediction
 
+from tnn import models
 from tnn.data.blocks import collate
 from tnn.data.glue import GlueDataset, find_glue_task, load_glue, majority_score, score
 from tnn.data.tokenizers import load_tokenizer
-from tnn.models import TNNForSequenceClassification
 from tnn.training.schema import Recipe, Section
 from tnn.training.tasks.classification import ClassificationTask, EvaluationSets
 from tnn.training.tasks.language import load_with_tokenizer
 from tnn.training.tasks.registry import register_task
 from tnn.training.tasks.setup import TrainingSetup, checked_model_folder
 from tnn.training.tasks.task import Metrics, SubTraining
+
+if TYPE_CHECKING:
+    from transformers import EvalPrediction
 
 
 class GlueData(Section):
@@ -52,15 +54,19 @@ class Glue(ClassificationTask[GlueRecipe]):
     """Fine-tuning on tasks of GLUE: one training per task and learning rate; the best on the validation set counts."""
 
     recipe_class = GlueRecipe
-    model_classes = (TNNForSequenceClassification,)
+
     source_key = "glue"
+
+    @property
+    def model_classes(self) -> tuple[type, ...]:
+        return (models.TNNForSequenceClassification,)
 
     def build(self, recipe: GlueRecipe) -> TrainingSetup:
         """Of the first task of the recipe."""
         name = recipe.data.tasks[0]
         assert recipe.model.start_from is not None
         folder = checked_model_folder(recipe.model.start_from)
-        tokenizer = load_tokenizer(folder, AutoConfig.from_pretrained(folder).vocab_size)
+        tokenizer = load_tokenizer(folder, models.TNNConfig.from_pretrained(folder).vocab_size)
         train = _load_sets(recipe, tokenizer, ["train"])["train"]
         (_, validation), *extra = _load_sets(recipe, tokenizer, find_glue_task(name).validations).items()
         extra_eval_sets = {f"eval_{split.rpartition('_')[2]}": dataset for split, dataset in extra}
@@ -154,8 +160,8 @@ def _load_sets(recipe: GlueRecipe, tokenizer: Any, splits: Sequence[str]) -> dic
     return {split: GlueDataset(rows[split], tokenizer, recipe.data.length) for split in splits}
 
 
-def _metrics(name: str) -> Callable[[EvalPrediction], Metrics]:
-    def metrics(prediction: EvalPrediction) -> Metrics:
+def _metrics(name: str) -> Callable[["EvalPrediction"], Metrics]:
+    def metrics(prediction: "EvalPrediction") -> Metrics:
         outputs = prediction.predictions
         predicted = outputs.argmax(-1) if find_glue_task(name).classes else outputs.squeeze(-1)
         return score(name, predicted, prediction.label_ids)

@@ -2,19 +2,21 @@
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from torch.utils.data import default_collate
-from transformers import PreTrainedModel
 
+from tnn import models
 from tnn.data.augmentation import Augmentation, EvaluationImages, TrainingImages, mixing_collate
 from tnn.data.images import ImageSet, open_images
-from tnn.models import TNNForImageClassification, TNNImageConfig
 from tnn.training.schema import Fraction, Recipe, Section, check_known_keys
 from tnn.training.tasks.classification import ClassificationTask, EvaluationSets, accuracy, majority_accuracy
 from tnn.training.tasks.registry import register_task
 from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head, preset_config
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 PIL_BICUBIC = 3
 SIZE_SAMPLES = 16  # images that are opened to find out whether all have one size
@@ -52,8 +54,12 @@ class ImageClassification(ClassificationTask[ImageRecipe]):
     """Classification of images."""
 
     recipe_class = ImageRecipe
-    model_classes = (TNNForImageClassification,)
+
     source_key = "images"
+
+    @property
+    def model_classes(self) -> tuple[type, ...]:
+        return (models.TNNForImageClassification,)
 
     def build(self, recipe: ImageRecipe) -> TrainingSetup:
         data, sets = recipe.data, open_images(recipe.data.images)
@@ -128,12 +134,12 @@ def _config_of_data(recipe: ImageRecipe, classes: Any) -> dict[str, Any]:
     return changes
 
 
-def _make_model(recipe: ImageRecipe, changes: dict[str, Any]) -> PreTrainedModel:
+def _make_model(recipe: ImageRecipe, changes: dict[str, Any]) -> "PreTrainedModel":
     if recipe.model.start_from is not None:
-        return load_head(TNNForImageClassification, checked_model_folder(recipe.model.start_from), changes)
+        return load_head(models.TNNForImageClassification, checked_model_folder(recipe.model.start_from), changes)
     assert recipe.model.preset is not None
-    config = preset_config(recipe.model.preset, TNNImageConfig, "an image model", changes)
-    return TNNForImageClassification(config)
+    config = preset_config(recipe.model.preset, models.TNNImageConfig, "an image model", changes)
+    return models.TNNForImageClassification(config)
 
 
 def _check_classes(source: str, classes: list[str], known: list[str]) -> None:

@@ -1,22 +1,24 @@
 """Language models, causal and masked: blocks of a corpus."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import PositiveInt
 from torch.utils.data import Dataset
-from transformers import PreTrainedModel
 
+from tnn import models
 from tnn.data.blocks import CausalBlocks, MaskedBlocks, collate
 from tnn.data.corpus import Corpus, open_corpus
 from tnn.data.tokenizers import highest_id, load_tokenizer
 from tnn.data.tokens import Tokens, cache_folder, tokenize, tokenizer_for
-from tnn.models import TNNConfig, TNNForCausalLM, TNNForMaskedLM
 from tnn.training.perplexity import Perplexity, block_perplexity, masked_perplexity, stream_perplexity
 from tnn.training.schema import Recipe, Section
 from tnn.training.tasks.registry import register_task
 from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head, preset_config
 from tnn.training.tasks.task import EvaluationOptions, Task
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class TextData(Section):
@@ -61,7 +63,7 @@ class LanguageTask(Task[TextRecipe]):
     def blocks(self, recipe: TextRecipe, tokens: Tokens, tokenizer: Any) -> Dataset[Any]:
         raise NotImplementedError
 
-    def _make_model(self, recipe: TextRecipe, tokenizer: Any) -> PreTrainedModel:
+    def _make_model(self, recipe: TextRecipe, tokenizer: Any) -> "PreTrainedModel":
         section, head = recipe.model, self.model_class(recipe)
         if section.start_from is not None:
             return load_with_tokenizer(head, checked_model_folder(section.start_from), section.changes, tokenizer)
@@ -70,7 +72,7 @@ class LanguageTask(Task[TextRecipe]):
         size = highest_id(tokenizer) + 1
         wanted = f"a {'causal' if self.is_causal else 'bidirectional'} text model for {recipe.task}"
         fields = {"vocab_size": size, **special, **section.changes}
-        config = preset_config(section.preset, TNNConfig, wanted, fields)
+        config = preset_config(section.preset, models.TNNConfig, wanted, fields)
         if config.is_decoder != self.is_causal:
             raise ValueError(f"model.preset must be {wanted}; got {section.preset!r}")
         if size > config.vocab_size:
@@ -102,8 +104,11 @@ class LanguageTask(Task[TextRecipe]):
 class CausalLM(LanguageTask):
     """Autoregressive language modelling."""
 
-    model_classes = (TNNForCausalLM,)
     is_causal = True
+
+    @property
+    def model_classes(self) -> tuple[type, ...]:
+        return (models.TNNForCausalLM,)
 
     def blocks(self, recipe: TextRecipe, tokens: Tokens, tokenizer: Any) -> Dataset[Any]:
         return CausalBlocks(tokens, recipe.data.length, tokenizer.eos_token_id)
@@ -126,8 +131,11 @@ class CausalLM(LanguageTask):
 class MaskedLM(LanguageTask):
     """Bidirectional language modelling: masked tokens are predicted."""
 
-    model_classes = (TNNForMaskedLM,)
     is_causal = False
+
+    @property
+    def model_classes(self) -> tuple[type, ...]:
+        return (models.TNNForMaskedLM,)
 
     def blocks(self, recipe: TextRecipe, tokens: Tokens, tokenizer: Any) -> Dataset[Any]:
         return MaskedBlocks(tokens, recipe.data.length, tokenizer, recipe.training.seed)
@@ -173,7 +181,7 @@ def corpus_of(data: TextData) -> Corpus:
     return open_corpus(data.corpus, train=data.train, validation=data.validation, test=data.test)
 
 
-def load_with_tokenizer(head: Any, folder: Path, changes: dict[str, Any], tokenizer: Any) -> PreTrainedModel:
+def load_with_tokenizer(head: Any, folder: Path, changes: dict[str, Any], tokenizer: Any) -> "PreTrainedModel":
     """A trained model to start from. Its tokenizer must have the same vocabulary."""
     model = load_head(head, folder, changes)
     if load_tokenizer(folder, model.config.vocab_size).get_vocab() != tokenizer.get_vocab():

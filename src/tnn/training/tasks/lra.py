@@ -2,23 +2,21 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import PositiveInt, field_validator
-from transformers import PreTrainedModel
 
+from tnn import models
 from tnn.data.lra import LraSets, collate_lra, find_lra_task, load_lra
 from tnn.data.tokenizers import highest_id, load_tokenizer
-from tnn.models import (
-    TNNForImageClassification,
-    TNNForSequenceClassification,
-    TNNForSequencePairClassification,
-)
 from tnn.training.schema import Recipe, Section
 from tnn.training.tasks.classification import ClassificationTask, EvaluationSets, accuracy, majority_accuracy
 from tnn.training.tasks.language import load_with_tokenizer
 from tnn.training.tasks.registry import register_task
 from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head, preset_config
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 PAD = 0  # in all vocabularies of LRA
 
@@ -48,9 +46,17 @@ class Lra(ClassificationTask[LraRecipe]):
     """Classification of long sequences."""
 
     recipe_class = LraRecipe
-    model_classes = (TNNForSequenceClassification, TNNForSequencePairClassification, TNNForImageClassification)
+
     resumable_keys = frozenset({"data.check_counts"})
     source_key = "folder"
+
+    @property
+    def model_classes(self) -> tuple[type, ...]:
+        return (
+            models.TNNForSequenceClassification,
+            models.TNNForSequencePairClassification,
+            models.TNNForImageClassification,
+        )
 
     def build(self, recipe: LraRecipe) -> TrainingSetup:
         data = _load(recipe)
@@ -72,10 +78,10 @@ class Lra(ClassificationTask[LraRecipe]):
     def model_class(self, recipe: LraRecipe) -> Any:
         task = find_lra_task(recipe.data.task)
         if task.flavours[recipe.data.flavour].tokens == "numbers":
-            return TNNForImageClassification
-        return TNNForSequencePairClassification if task.kind == "pair" else TNNForSequenceClassification
+            return models.TNNForImageClassification
+        return models.TNNForSequencePairClassification if task.kind == "pair" else models.TNNForSequenceClassification
 
-    def _make_model(self, recipe: LraRecipe, tokenizer: Any) -> PreTrainedModel:
+    def _make_model(self, recipe: LraRecipe, tokenizer: Any) -> "PreTrainedModel":
         section, head = recipe.model, self.model_class(recipe)
         changes = {**_config_of_data(recipe, head, tokenizer), **section.changes}
         num_labels = find_lra_task(recipe.data.task).num_labels
@@ -88,7 +94,7 @@ class Lra(ClassificationTask[LraRecipe]):
                 return load_head(head, folder, changes)
             return load_with_tokenizer(head, folder, changes, tokenizer)
         assert section.preset is not None
-        kind = "an image" if head is TNNForImageClassification else "a text"
+        kind = "an image" if head is models.TNNForImageClassification else "a text"
         wanted = f"{kind} model for {recipe.data.task} with flavour {recipe.data.flavour}"
         return head(preset_config(section.preset, head.config_class, wanted, changes))
 
@@ -135,7 +141,7 @@ def _config_of_data(recipe: LraRecipe, head: Any, tokenizer: Any) -> dict[str, A
     """Fields of the configuration that follow from the data."""
     task = find_lra_task(recipe.data.task)
     values: dict[str, Any] = {"num_labels": task.num_labels}
-    if head is not TNNForImageClassification:
+    if head is not models.TNNForImageClassification:
         size = task.flavours[recipe.data.flavour].vocab_size or highest_id(tokenizer) + 1
         eos = None if tokenizer is None else tokenizer.eos_token_id
         values |= {"vocab_size": size, "pad_token_id": PAD, "bos_token_id": None, "eos_token_id": eos}

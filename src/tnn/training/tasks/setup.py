@@ -3,20 +3,22 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import Dataset, Subset
-from transformers import PreTrainedModel
 
 from tnn.models import load_preset
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
 class TrainingSetup:
     """Examples are dictionaries of tensors; `collate` makes a batch of them."""
 
-    make_model: Callable[[], PreTrainedModel]  # new weights are drawn from torch's global generator
+    make_model: Callable[[], "PreTrainedModel"]  # new weights are drawn from torch's global generator
     train: Dataset[Any]
     validation: Dataset[Any]
     collate: Callable[[list[Any]], dict[str, Any]]
@@ -48,7 +50,7 @@ def _random_subset(dataset: Any, count: int) -> Dataset[Any]:
     return Subset(dataset, sorted(chosen.tolist()))
 
 
-def load_head(head: Any, folder: Path, changes: Mapping[str, Any]) -> PreTrainedModel:
+def load_head(head: Any, folder: Path, changes: Mapping[str, Any]) -> "PreTrainedModel":
     """A trained model to start from. All weights of its encoder are used; a head with new labels starts at random."""
     model, info = head.from_pretrained(folder, **changes, ignore_mismatched_sizes=True, output_loading_info=True)
     shapes = sorted(key for key, *_ in info["mismatched_keys"] if not key.startswith("classifier.out."))

@@ -46,8 +46,12 @@ class Task(Generic[RecipeType]):
     """
 
     recipe_class: type[RecipeType]  # a subclass of Recipe with the section `data` and any other keys of the task
-    model_classes: tuple[type, ...]  # transformers models that `evaluate` takes
     resumable_keys: frozenset[str] = frozenset()  # keys with no effect on the weights: they may change with --resume
+
+    @property
+    def model_classes(self) -> tuple[type, ...]:
+        """The models that `evaluate` takes. Looked up when needed: a recipe can be read without loading any model."""
+        raise NotImplementedError
 
     # --- training
 
