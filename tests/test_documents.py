@@ -130,8 +130,8 @@ def shrunk(words):
 
 
 def test_commands(home, monkeypatch):
-    for name in set(EXPERIMENTS) - {"alm"}:  # tests of their own plan the others
-        monkeypatch.delitem(EXPERIMENTS, name)
+    for module in ("paper.catalogue", "paper.report.summary"):  # tests of their own plan the other experiments
+        monkeypatch.setattr(f"{module}.EXPERIMENTS", {"alm": EXPERIMENTS["alm"]})
     assert set(ORDER) >= {document for document in DOCUMENTS if any(words[0] == "tnn" for words in commands(document))}
     for document in ORDER:
         for words in commands(document):
