@@ -1,7 +1,8 @@
 """Trials that train a model. Short trainings choose the learning rate first, with the same search for every method."""
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ from paper.harness.locks import locked
 from paper.harness.trial import Metrics, Trial, TrialContext
 from tnn.models import load_preset
 from tnn.training import runs
-from tnn.training.recipe import Recipe, load_recipe, parse_recipe
+from tnn.training.recipe import Recipe, load_recipe, parse_recipe, read_yaml
 
 # tnn.training.run_recipe is imported where a model is trained: a report from records does without it.
 
@@ -42,10 +43,25 @@ class Setup:
 @cache  # several tables share trials, and a table is planned and concluded
 def _load(setup: Setup, **training: Any) -> Recipe:
     if not training:
-        return load_recipe(setup.recipe, setup.changes)
+        return parse_recipe(_changed(_plain(setup.recipe), setup.changes), setup.recipe)
     recipe = _load(setup)  # parsed once for all seeds and learning rates
     section = recipe.training.model_validate(recipe.training.model_dump(exclude_unset=True) | training)
     return recipe.model_copy(update={"training": section})
+
+
+@cache  # reading YAML takes longer than checking a recipe
+def _plain(recipe: str) -> dict[str, Any]:
+    return load_recipe(recipe).model_dump(mode="json", exclude_unset=True)
+
+
+def _changed(values: dict[str, Any], changes: Iterable[str]) -> dict[str, Any]:
+    """Plain values of a recipe with some of them replaced, given as `section.key=value`."""
+    values = deepcopy(values)
+    for change in changes:
+        path, _, text = change.partition("=")
+        *section, key = path.split(".")
+        (values[section[0]] if section else values)[key] = read_yaml(text)
+    return values
 
 
 @cache

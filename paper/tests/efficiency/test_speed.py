@@ -34,7 +34,11 @@ def verdicts(outcome):
 
 def test_the_plan_has_every_method():
     trials = SPEED_EXPERIMENT.plan(Options())
-    assert {trial.row for trial in trials} == set(list_mixers()) - {"gtu", "attention"} == set(SPEED_EXPERIMENT.rows)
+    assert (
+        {trial.row for trial in trials}
+        == {name for name in list_mixers() if ":" not in name} - {"gtu", "attention"}
+        == set(SPEED_EXPERIMENT.rows)
+    )
     assert {trial.settings["batch"] for trial in trials} == {1}
     assert {trial.settings["batch"] for trial in SPEED_EXPERIMENT.plan(Options("paper"))} == {20}
     assert len(SPEED_EXPERIMENT.plan(Options(methods=("tnn",), seeds=3))) == 3

@@ -76,7 +76,8 @@ def accuracy(prediction: "EvalPrediction") -> Metrics:
     """The share of examples whose highest logit is that of their label.
 
     >>> import numpy as np
-    >>>     >>> from tnn.training.tasks.classification import accuracy
+    >>> from transformers import EvalPrediction
+    >>> from tnn.training.tasks.classification import accuracy
     >>> accuracy(EvalPrediction(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([1, 1])))
     {'accuracy': 0.5}
     """
