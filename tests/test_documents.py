@@ -71,8 +71,9 @@ def examples(document):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_own_registrations")
 @pytest.mark.parametrize("document", [document for document in DOCUMENTS if blocks(document, "python")])
-def test_python(document, tmp_path, monkeypatch, _own_registrations):
+def test_python(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "document"}
     for code, shown in examples(document):
