@@ -13,9 +13,10 @@ from tnn.ops import toeplitz_matmul
 class MovingAverage(Mixer):
     """y_t = r y_{t-1} + (1 - r) x_t; bidirectional, the mean of both directions. Then a dense layer."""
 
-    def __init__(self, hidden_size, *, causal=False, rate=0.8):
+    def __init__(self, hidden_size, *, causal=False, rate=0.8, backend="auto"):
         super().__init__(hidden_size, causal=causal)
         self.start = rate
+        self.backend = backend
         self.logit = nn.Parameter(torch.empty(hidden_size))
         self.out_proj = nn.Linear(hidden_size, hidden_size)
         self.reset_parameters()
@@ -38,7 +39,7 @@ class MovingAverage(Mixer):
         kernel = (1 - rate) * rate ** lag[:, None]  # (n, hidden_size)
         if not self.causal:
             kernel = torch.cat([kernel[1:].flip(0), kernel]) / 2
-        return self.out_proj(toeplitz_matmul(x, kernel, causal=self.causal, backend="dense"))
+        return self.out_proj(toeplitz_matmul(x, kernel, causal=self.causal, backend=self.backend))
 
     @property
     def state_owner(self):

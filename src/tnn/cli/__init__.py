@@ -1,6 +1,10 @@
 """The command line: `tnn`, or `python -m tnn`. Commands import what they need when they run, so that help is fast."""
 
-from typing import Annotated
+import atexit
+import os
+import sys
+import traceback
+from typing import Annotated, Any
 
 import typer
 
@@ -28,7 +32,25 @@ app.add_typer(convert_commands, name="convert")
 
 
 def main() -> None:
-    app(prog_name="tnn")
+    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        _run_as_one_of_several()
+    else:
+        app(prog_name="tnn")
+
+
+def _run_as_one_of_several() -> None:
+    """End without the teardown of the interpreter, during which threads of closed connections can abort the process."""
+    code: Any = 1
+    try:
+        app(prog_name="tnn")
+    except SystemExit as stop:
+        code = stop.code
+    except BaseException:
+        traceback.print_exc()
+    atexit._run_exitfuncs()  # those of the libraries too: a logger may still have to send its last entries
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))
 
 
 def _print_version(wanted: bool) -> None:
