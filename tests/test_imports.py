@@ -72,6 +72,7 @@ def package(module):
     return "cli" if name == "__main__" else "helpers" if name.startswith("_") else name
 
 
+@pytest.mark.slow
 def test_the_graph_is_read():
     assert len(modules()) > 100
     assert Import("tnn.ops.product", True) in imports("tnn.ops")

@@ -45,5 +45,6 @@ def test_subpackages():
     assert "__version__" in dir(tnn)
 
 
+@pytest.mark.slow
 def test_bare_import():
     subprocess.run([sys.executable, "-c", AFTER_A_BARE_IMPORT], check=True)

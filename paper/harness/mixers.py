@@ -1,9 +1,9 @@
 """Rows of a user's own: a mixer that is written in another package stands in a table beside the paper's methods."""
 
 from collections.abc import Iterable
-from importlib import import_module
 
 from paper.harness.experiment import Experiment
+from tnn.mixers import load_mixer
 
 
 def is_own_mixer(row: str) -> bool:
@@ -35,7 +35,7 @@ def check_rows(experiment: Experiment, rows: Iterable[str]) -> None:
 def load_own_mixer(row: str) -> None:
     """Import the class and make it known to configurations under its path. The current folder is on the path."""
     try:
-        import_module("tnn.mixers").load_mixer(row)
+        load_mixer(row)
     except TypeError as error:
         raise ValueError(str(error)) from None
 

@@ -30,6 +30,7 @@ def tnn(*words):
     return CliRunner().invoke(app, ["reproduce", *words])
 
 
+@pytest.mark.slow
 def test_python_m_paper():
     done = subprocess.run([sys.executable, "-m", "paper", "--list"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

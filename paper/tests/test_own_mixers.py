@@ -35,6 +35,7 @@ def reproduce(name, tmp_path, *words):
     return CliRunner().invoke(app, [name, *map(str, [*folders, *words])], catch_exceptions=False)
 
 
+@pytest.mark.slow
 def test_it_stands_in_the_table(mixers, tmp_path, wikitext):
     options = ("--methods", f"transformer,{ROW}", "--steps", "2", "--seeds", "1")
     done = reproduce("alm", tmp_path, *options)
@@ -58,6 +59,7 @@ def test_it_stands_in_the_table(mixers, tmp_path, wikitext):
     assert "9 trials, 9 of them measured" in reproduce("alm", tmp_path, *options).output
 
 
+@pytest.mark.slow
 def test_it_is_read_at_longer_lengths(mixers, tmp_path, wikitext, monkeypatch):
     monkeypatch.setattr(language, "LENGTHS", (64, 128))
     done = reproduce("extrapolation", tmp_path, "--methods", ROW, "--steps", "2", "--seeds", "1")
@@ -65,6 +67,7 @@ def test_it_is_read_at_longer_lengths(mixers, tmp_path, wikitext, monkeypatch):
     assert f"| {ROW} |" in (tmp_path / "results/mini/extrapolation.md").read_text()
 
 
+@pytest.mark.slow
 def test_its_speed_is_measured(mixers, tmp_path):
     done = reproduce("speed", tmp_path, "--methods", ROW, "--steps", "1")
     assert done.exit_code == 0, done.output

@@ -78,6 +78,7 @@ def test_no_parts_and_one_part_need_no_process():
     assert made == [3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_error_reaches_the_caller_at_once(tmp_path, makers, workers):
     start = time.monotonic()

@@ -189,6 +189,7 @@ def test_every_target_of_a_sample(sample):
         assert 500 < tree.length < 2000
 
 
+@pytest.mark.slow
 def test_shape_of_the_trees(sample):
     rows, _ = sample
     all_nodes = [node for source, _ in rows[:300] for node in nodes(parse_text(source))]
@@ -349,6 +350,7 @@ def test_an_interruption_at_the_very_end(made, tmp_path, monkeypatch):
     assert not (tmp_path / ".parts").exists()
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(made, tmp_path, monkeypatch):
     out, script = tmp_path / "out", tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -92,6 +92,7 @@ def test_markers_are_at_the_ends_of_one_target_if_and_only_if_the_label_is_1(dra
         assert (on_one, on_both) == ((True, False) if drawing.label else (False, True))
 
 
+@pytest.mark.slow
 def test_a_snake_leads_from_its_origin_to_its_terminal(drawings):
     for settings, drawing in drawings:
         length, margin = drawing.pen.length, drawing.pen.margin

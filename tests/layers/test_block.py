@@ -59,11 +59,11 @@ def test_parameter_counts_of_the_paper():
     for size, count in ((192, 505_632), (384, 1_891_104)):
         image = TNNBlock(size, dims=2, rpe_size=48, rpe_num_layers=1)
         assert count_parameters(image) == (count, 6 * size)
-    arena = {"expansion": 1, "glu_expansion": 1.5, "norm": "batch"}
+    lra = {"expansion": 1, "glu_expansion": 1.5, "norm": "batch"}
     rpe = {"rpe_size": 16, "rpe_num_layers": 2, "rpe_norm": "last_layer"}
     inner_norm = 128  # a LayerNorm inside the GTU that the published model had as well
-    assert 2 * (count_parameters(TNNBlock(64, **arena, **rpe)).trained + inner_norm) + 128 == 66_624
-    assert 2 * (count_parameters(TNNBlock(64, dims=2, **arena, **rpe)).trained + inner_norm) + 128 == 70_016
+    assert 2 * (count_parameters(TNNBlock(64, **lra, **rpe)).trained + inner_norm) + 128 == 66_624
+    assert 2 * (count_parameters(TNNBlock(64, dims=2, **lra, **rpe)).trained + inner_norm) + 128 == 70_016
     assert count_parameters(TNNBlock(64, decay_mode="learned")).fixed_decay == 0
 
 

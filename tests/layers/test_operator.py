@@ -20,7 +20,7 @@ VARIANTS = {
     "limited": {"max_lags": 6},
     "sincos": {"rpe_input": "sincos"},
     "normalized": {"rpe_input": "normalized"},
-    "arena": {"rpe_norm": "last_layer", "rpe_size": 16, "rpe_num_layers": 2},
+    "lra": {"rpe_norm": "last_layer", "rpe_size": 16, "rpe_num_layers": 2},
 }
 variants = pytest.mark.parametrize("options", VARIANTS.values(), ids=VARIANTS.keys())
 directions = pytest.mark.parametrize("causal", [True, False])

@@ -97,6 +97,7 @@ def _no_gradients():
         yield
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     name=st.sampled_from(sorted(WEIGHTS)),

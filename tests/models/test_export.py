@@ -130,12 +130,14 @@ class TestStep:
         assert model.training
         assert model.lm_head.weight.dtype == torch.bfloat16
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("batch", [1, 3])
     def test_torch_export_equals_eager(self, model, batch):
         step, ids = DecodingStep(model), random_ids(batch, 8)
         states = step.initial_states(batch)
         torch.testing.assert_close(decode(exported(step).module(), ids, states), decode(step, ids, states))
 
+    @pytest.mark.slow
     def test_torch_export_has_plain_operations_only(self, model):
         nodes = exported(DecodingStep(model)).graph.nodes
         called = [node for node in nodes if node.op == "call_function"]
@@ -152,6 +154,7 @@ class TestOnnx:
         logits = decode(onnx_step, ids, DecodingStep(model).initial_states(batch))
         assert_close(logits, decode_cached(model, ids, model.model.new_cache()))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("batch", [1, 3])
     def test_goes_on_after_a_prompt(self, model, onnx_step, batch):
         prompt, ids = random_ids(batch, 30), random_ids(batch, 20)

@@ -75,6 +75,7 @@ def test_sampling(kernel, model_of):
     assert torch.equal(*texts)
 
 
+@pytest.mark.slow
 @cached
 def test_beams(kernel, model_of):
     model = model_of(kernel)
@@ -82,6 +83,7 @@ def test_beams(kernel, model_of):
     assert torch.equal(model.generate(prompt(), **options), model.generate(prompt(), use_cache=False, **options))
 
 
+@pytest.mark.slow
 @cached
 def test_left_padding(kernel, model_of):
     model = model_of(kernel)
@@ -159,6 +161,7 @@ def test_parts_by_hand(kernel, model_of):
     torch.testing.assert_close(logits[mask.bool()], expected[mask.bool()], atol=2e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 @cached
 def test_a_copied_cache_serves_two_continuations(kernel, model_of):
     model = model_of(kernel)

@@ -147,6 +147,7 @@ def test_left_padding_with_counted_positions_is_one_document(tiny):
         close(out[:, 3:], alone)
 
 
+@pytest.mark.slow
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6), causal=st.booleans())
 def test_packing_any_lengths(lengths, causal):
     torch.manual_seed(0)

@@ -77,6 +77,7 @@ def test_saves_and_loads(tmp_path):
     assert torch.equal(loaded(ids).logits, model(ids).logits)
 
 
+@pytest.mark.slow
 def test_trains_with_trainer(tmp_path):
     model = hybrid()
     rows = [{"input_ids": row, "labels": row} for row in ids_of(8, 16)]
@@ -118,6 +119,7 @@ def test_bidirectional_and_image_hybrids():
     assert grid(torch.randn(2, 3, 8, 8)).logits.shape == (2, 3)
 
 
+@pytest.mark.slow
 def test_exported_with_a_dynamic_length():
     model, longer = hybrid(), ids_of(3, 41)
     shapes = {"input_ids": {0: torch.export.Dim("batch", max=64), 1: torch.export.Dim.DYNAMIC}}
@@ -125,6 +127,7 @@ def test_exported_with_a_dynamic_length():
     torch.testing.assert_close(program.module()(input_ids=longer).logits, model(longer).logits, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_compiled():
     model, ids = hybrid(), ids_of(2, 9)
     compiled = torch.compile(model, backend="eager", fullgraph=True)

@@ -151,8 +151,8 @@ def test_pipeline(tmp_path):
     tiny(patch_size=4, id2label={i: f"class {i}" for i in range(5)}).save_pretrained(tmp_path)
     ViTImageProcessorPil(size={"height": 16, "width": 16}).save_pretrained(tmp_path)
     classify = pipeline("image-classification", model=str(tmp_path))
-    picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (30, 40, 3), dtype=np.uint8))
-    out = classify(picture, top_k=5)
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (30, 40, 3), dtype=np.uint8))
+    out = classify(image, top_k=5)
     assert {o["label"] for o in out} == {f"class {i}" for i in range(5)}
     assert abs(sum(o["score"] for o in out) - 1) < 1e-5
 

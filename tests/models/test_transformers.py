@@ -54,6 +54,7 @@ def shuffled(model):
 # --- saving and loading
 
 
+@pytest.mark.slow
 @all_heads
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_round_trip_is_bit_equal(head, variant, tiny, inputs_for, tmp_path):

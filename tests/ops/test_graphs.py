@@ -19,6 +19,7 @@ class Product(torch.nn.Module):
         return toeplitz_matmul(x, coefficients, causal=self.causal, backend=self.backend)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["auto", "dense", "fft", "banded", "native"])
 def test_operators_are_well_registered(backend):
     x = torch.randn(2, 9, 3, dtype=torch.float64, requires_grad=True)

@@ -53,6 +53,7 @@ DERIVATIVES = {
 }
 
 
+@pytest.mark.slow
 @problems
 @directions
 @pytest.mark.parametrize("derivative", DERIVATIVES)

@@ -152,6 +152,7 @@ def test_lists_in_both_readings(lists, tmp_path):
     assert {"eval_accuracy", "test_accuracy", "majority_test_accuracy"} <= set(metrics)
 
 
+@pytest.mark.slow
 def test_pairs(pairs, tmp_path):
     recipe = make("lra", lra_data("retrieval", pairs), "lra-retrieval")
     assert isinstance(build(recipe).make_model(), TNNForSequencePairClassification)
@@ -334,6 +335,7 @@ def test_counts_are_checked(lists):
         build(load_recipe("lra-listops", [f"data.folder={lists}"]))
 
 
+@pytest.mark.slow
 def test_classifiers_are_scored_on_all_labelled_examples(lists, tmp_path):
     train(make("lra", lra_data("listops", lists), "lra-listops", steps=1), tmp_path / "run", log=quiet)
     for options in ({"length": 10}, {"stream": True}, {"split": "train"}):
@@ -346,6 +348,7 @@ def test_all_classes_have_an_output(lists):
         build(make("lra", lra_data("listops", lists), "lra-listops", {"num_labels": 5})).make_model()
 
 
+@pytest.mark.slow
 def test_other_classes(image_folder, tmp_path):
     """A model is not scored on classes that it does not know; but it can learn them."""
     data = {"images": str(image_folder), "size": 16}

@@ -76,6 +76,7 @@ def test_what_it_leaves(finished):
     assert output[-1].startswith(f"{out / 'report.html'} has all results, after ")
 
 
+@pytest.mark.slow
 def test_the_headlines_are_those_of_the_page(finished):
     out, output = finished
     html, lines = (out / "report.html").read_text(encoding="utf-8"), output[-2].splitlines()

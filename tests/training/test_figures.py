@@ -92,6 +92,7 @@ def test_the_spread_of_the_mass():
     assert titles.count("50% up to lag 0, 90% up to 2") == 2
 
 
+@pytest.mark.slow
 def test_a_kernel_of_zeros(tmp_path):
     model = make("free")
     for operator in model.model.operators:

@@ -105,6 +105,7 @@ class WithSettings(TNNForCausalLM):
         return decays | {"model.embed_tokens.weight": {"learning_rate": 1e-9}}
 
 
+@pytest.mark.slow
 def test_a_run_with_groups_resumes_bit_exactly(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(CausalLM, "model_class", lambda self, recipe: WithSettings)
     tiny = recipe(model={"dropout": 0.1}, save_every=5, keep_checkpoints=5)

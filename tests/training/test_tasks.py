@@ -102,6 +102,7 @@ def path(tmp_path):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("first_bit")
 def test_a_task_of_a_user(path, tmp_path, capsys):
     """It is trained by a recipe, described, evaluated with its own data, and resumed."""
@@ -168,6 +169,7 @@ def test_a_task_is_registered_once():
         register_task("mine", object())
 
 
+@pytest.mark.slow
 def test_names_of_the_package_are_taken_from_the_start():
     code = "from tnn.training import Task, register_task; register_task('glue', type('Mine', (Task,), {}))"
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)

@@ -68,6 +68,7 @@ def test_what_a_run_leaves(recipe, tmp_path):
     assert not list(out.glob(".*"))
 
 
+@pytest.mark.slow
 def test_the_evaluation_is_the_loss_of_the_model(recipe, tmp_path):
     tiny, out = recipe(steps=3), tmp_path / "run"
     measured = run(tiny, out)
@@ -79,6 +80,7 @@ def test_the_evaluation_is_the_loss_of_the_model(recipe, tmp_path):
     assert measured["eval_loss"] == pytest.approx(sum(expected) / len(expected), rel=0.02)  # the last block is short
 
 
+@pytest.mark.slow
 def test_evaluation_sets_can_be_limited(recipe, tmp_path):
     some = recipe(evaluate_examples=3)
     task = build(some)
@@ -95,6 +97,7 @@ def test_evaluation_sets_can_be_limited(recipe, tmp_path):
         assert measured["eval_loss"] == pytest.approx(model(**batch).loss.item(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_learning_rates_are_those_of_the_schedule(recipe, tmp_path):
     tiny = recipe(schedule="inverse-sqrt", warmup_steps=3, warmup_from=1e-7)
     run(tiny, tmp_path / "run")
@@ -103,6 +106,7 @@ def test_learning_rates_are_those_of_the_schedule(recipe, tmp_path):
     assert logged == pytest.approx([rate(step) for step in range(12)])
 
 
+@pytest.mark.slow
 def test_every_parameter_decays(recipe, tmp_path):
     """With a rate of nearly nothing for the gradients, decoupled decay is what is left: each by the same factor."""
     tiny = recipe(steps=2, schedule="constant", warmup_steps=0, learning_rate=1e-4, weight_decay=5000, epsilon=1e12)
@@ -178,6 +182,7 @@ def test_a_model_to_start_from_may_have_batch_norm(recipe, tmp_path):
         runs.check(tmp_path / "run", more(micro_batch_size=1), resume=True)
 
 
+@pytest.mark.slow
 def test_a_refused_run_leaves_its_folder_free(recipe, tmp_path):
     with pytest.raises(FileNotFoundError, match="no text at absent"):
         run(recipe(data={"corpus": "absent"}), tmp_path / "run")
@@ -314,6 +319,7 @@ def test_resuming_ignores_incomplete_checkpoints(recipe, tmp_path):
     assert weights(out) == expected
 
 
+@pytest.mark.slow
 def test_a_finished_run_stays(recipe, tmp_path):
     out, output = tmp_path / "run", []
     measured = run(recipe(), out)
@@ -338,6 +344,7 @@ def test_folders_that_cannot_be_used(recipe, tmp_path):
         run(recipe(), out, resume=True)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_nan_or_infinite_stops_the_run(recipe, tmp_path):
     tiny = recipe(learning_rate=1e30, warmup_steps=0, schedule="constant", clip=0, save_every=1, weight_decay=0)
     with pytest.raises(Diverged, match=r"(loss|gradient's norm) is (nan|inf) at step \d+; ") as error:
@@ -347,12 +354,14 @@ def test_a_loss_that_is_nan_or_infinite_stops_the_run(recipe, tmp_path):
     assert not runs.is_finished(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_mistake_of_the_program_is_no_divergence(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(RecipeTrainer, "training_step", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError, match=r"^division by zero$"):
         run(recipe(), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_last_checkpoint(recipe, tmp_path, monkeypatch):
     original, calls = torch.save, []
 

@@ -100,6 +100,7 @@ def test_seeds():
     assert [(trial.part, trial.seed) for trial in trials[3:]] == wanted
 
 
+@pytest.mark.slow
 def test_a_run(run, context):
     outcome, _ = run("glue", methods=("tnn",))
     found = list(context.records.read("glue"))
@@ -206,7 +207,7 @@ def test_a_task_that_no_method_learns_tells_nothing(conclude):
     assert cola.evidence == "no method is 5 points above the most frequent class on cola"
 
 
-def test_no_task_is_learnt(conclude):
+def test_no_task_is_learned(conclude):
     outcome = conclude(dict.fromkeys(GLUE_METHODS, (50.0, 81.5, 0.0)))
     assert {claim.verdict for claim in outcome.claims} == {"not measured"}
     assert any(note.startswith("Order, cola: there are no two rows to compare") for note in outcome.notes)

@@ -88,6 +88,7 @@ def test_a_part_of_the_methods(add, records):
     assert outcome.claims[2].evidence.endswith("tnn alone at 5,120")
 
 
+@pytest.mark.slow
 def test_a_trial(context, monkeypatch):
     monkeypatch.setattr(speed, "LENGTHS", (40, 80))
     (trial,) = SPEED_EXPERIMENT.plan(Options(methods=("fnet",), steps=1))

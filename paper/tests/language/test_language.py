@@ -141,6 +141,7 @@ def reproduce(name, tmp_path, *more):
     return CliRunner().invoke(app, [name, *map(str, [*folders, *more])], catch_exceptions=False)
 
 
+@pytest.mark.slow
 def test_alm_from_the_command_line(tmp_path, wikitext):
     arguments = ["--scale", "mini", "--methods", "tnn,transformer", "--steps", "20"]
     found = reproduce("alm", tmp_path, *arguments)
@@ -168,6 +169,7 @@ def test_alm_from_the_command_line(tmp_path, wikitext):
     assert len((tmp_path / "results/mini/alm.jsonl").read_text().splitlines()) == 13
 
 
+@pytest.mark.slow
 def test_lengths_use_the_model_that_is_there_or_train_it_again(tmp_path, wikitext, monkeypatch):
     monkeypatch.setattr(language, "LENGTHS", (64, 128))
     first = reproduce("extrapolation", tmp_path, "--methods", "alibi", "--steps", "2", "--seeds", "1")
@@ -182,6 +184,7 @@ def test_lengths_use_the_model_that_is_there_or_train_it_again(tmp_path, wikitex
     assert again["losses"] == pytest.approx(measured["losses"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_training_that_was_stopped_goes_on(tmp_path, wikitext, context, monkeypatch):
     """The same numbers, as if nothing had happened; and a search leaves no model behind."""
     options = Options(methods=("tnn",), seeds=1, steps=4)
@@ -342,6 +345,7 @@ def test_learned_rates_are_told_where_a_claim_fails(records, record):
     assert claim.checked == "the middle half of the learned rates is 0.75 to 0.85; it was 0.91 to 0.97 before training."
 
 
+@pytest.mark.slow
 def test_rates_are_those_of_the_model(context, wikitext, monkeypatch):
     monkeypatch.setitem(language.SCALES, "mini", replace(language.SCALES["mini"], search=None))
     (trial,) = rate_trials(Options(seeds=1, steps=1))

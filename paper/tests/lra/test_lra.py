@@ -94,7 +94,7 @@ def data(tmp_path):
     return folder
 
 
-def few_pictures(out, *, count, **options):
+def few_images(out, *, count, **options):
     assert count == 40_000
     generate_pathfinder(out, count=40, workers=1, **options)
 
@@ -102,7 +102,7 @@ def few_pictures(out, *, count, **options):
 @pytest.mark.slow
 def test_lra_from_the_command_line(tmp_path, data, monkeypatch):
     monkeypatch.setattr(setups, "RATES", (1e-3, 3e-3))
-    monkeypatch.setattr(trials, "generate_pathfinder", few_pictures)
+    monkeypatch.setattr(trials, "generate_pathfinder", few_images)
     for task in ("listops", "image"):
         monkeypatch.delitem(MINI, task)
     folders = ["--data-dir", data, "--out", tmp_path / "results", "--models", tmp_path / "runs"]
@@ -128,14 +128,14 @@ def test_lra_from_the_command_line(tmp_path, data, monkeypatch):
     assert "9 trials, 9 of them measured" in again.output
 
 
-def test_pictures_of_the_data_directory_are_taken(context, monkeypatch):
+def test_images_of_the_data_directory_are_taken(context, monkeypatch):
     monkeypatch.setattr(trials, "generate_pathfinder", None)
     (context.data / "pathfinder-easy").mkdir(parents=True)
     assert trials._generate_first(context, work=lambda context: {"folder": context.data}) == {"folder": context.data}
 
 
-def test_pictures_are_drawn_once(context, monkeypatch):
-    monkeypatch.setattr(trials, "generate_pathfinder", few_pictures)
+def test_images_are_drawn_once(context, monkeypatch):
+    monkeypatch.setattr(trials, "generate_pathfinder", few_images)
     draw = partial(trials._generate_first, context, work=lambda context: {"folder": context.data})
     assert draw() == {"folder": context.models / "data"}
     (drawn,) = (context.models / "data").glob("pathfinder-easy/*/imgs/0")

@@ -53,5 +53,6 @@ def test_an_experiment_counts_its_own_trainings_once():
     assert [(cost.updates, cost.tokens) for cost in costs] == [(10, 32 * 2048)]
 
 
+@pytest.mark.slow
 def test_the_file_is_of_today():
     assert load_estimates() == estimate(), "python -m paper.report.cost writes it anew"

@@ -51,7 +51,7 @@ KNOWN = [
 
 
 def experiment(name, rows, verdicts, borrowed=()):
-    """Of made trials, one a row; `borrowed` are those of another experiment."""
+    """Of made trials, one per row; `borrowed` are those of another experiment."""
 
     def plan(options):
         settings = {"search": SEARCH, "steps": options.steps or 10}
