@@ -72,7 +72,7 @@ def show(
     ] = None,
     length: Annotated[int | None, typer.Option(help="Rows and columns of the matrices.")] = None,
 ) -> None:
-    """Draw the Toeplitz matrix and the kernels of each layer."""
+    """Draw how each layer mixes the positions: its Toeplitz matrix and kernels."""
     with one_line_errors():
         from transformers import AutoModel
 
