@@ -12,6 +12,12 @@ from types import ModuleType
 AUTO_CONFIG = "transformers.models.auto.configuration_auto"
 AUTO_MODELS = ("transformers.models.auto.modeling_auto", "transformers.models.auto.image_processing_auto")
 LAYERS = "transformers.modeling_layers"  # our models need it, and it loads AUTO_MODELS before it is complete
+LAST_NAMES = {
+    LAYERS: "GradientCheckpointingLayer",
+    "tnn.models.backbone": "XavierMap",
+    "tnn.models.heads": "TNNForTokenClassification",
+    "tnn.models.image": "TNNForImageClassification",
+}
 
 
 def register_auto_classes() -> None:
@@ -42,9 +48,16 @@ def register_models() -> None:
         sys.meta_path.insert(0, _AfterImport(module, _load_models))
 
 
+def complete_registration() -> None:
+    """Called at the end of each module of models: a registration that came while it was being imported had to wait."""
+    if not sys.modules.keys().isdisjoint(AUTO_MODELS):
+        _load_models()
+
+
 def _load_models() -> None:
-    layers = sys.modules.get(LAYERS)
-    if layers is None or hasattr(layers, "GradientCheckpointingLayer"):  # otherwise called again after its import
+    """Import all models, which registers them; unless one of the modules is being imported, and lacks its last name."""
+    modules = [(sys.modules.get(name), last) for name, last in LAST_NAMES.items()]
+    if all(module is None or hasattr(module, last) for module, last in modules):
         importlib.import_module("tnn.models.auto")
 
 

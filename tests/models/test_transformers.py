@@ -190,6 +190,10 @@ def test_no_buffers_that_are_not_saved(tiny):
         "import sys, tnn; tnn.TNNConfig(); assert 'transformers.modeling_utils' not in sys.modules",
         "import tnn; tnn.TNNConfig(); from transformers.modeling_layers import GradientCheckpointingLayer",
         "import tnn; tnn.TNNConfig(); from transformers import Trainer, pipeline",
+        "import tnn; tnn.TNNConfig(); tnn.TNNForCausalLM",
+        "import tnn; tnn.TNNConfig(); tnn.TNNModel",
+        "import tnn; tnn.TNNConfig(); tnn.TNNForImageClassification",
+        "import tnn; tnn.TNNConfig(); import tnn.models.chunks, tnn.models.cache",
         "import transformers.models.auto.modeling_auto, tnn; tnn.TNNConfig()",
     ],
 )

@@ -10,6 +10,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from tnn._auto import complete_registration
 from tnn.layers.norm import make_norm
 from tnn.layers.sequences import Mask
 from tnn.layers.state import State
@@ -221,3 +222,6 @@ def _own_pad_id(config: TNNConfig) -> int | None:
     """
     eos = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
     return None if config.pad_token_id in [config.bos_token_id, *eos] else config.pad_token_id
+
+
+complete_registration()

@@ -16,6 +16,7 @@ from transformers.modeling_outputs import (
 from transformers.modeling_utils import slice_logits_to_keep
 from transformers.utils import can_return_tuple
 
+from tnn._auto import complete_registration
 from tnn.models.backbone import TNNModel, TNNPreTrainedModel, XavierMap
 from tnn.models.cache import TNNCache
 from tnn.models.classification import Classifier, classification_loss, pool
@@ -370,3 +371,6 @@ def _encode(
 ) -> tuple[Tensor, BaseModelOutputWithPast]:
     outputs = model(input_ids, attention_mask=attention_mask, **kwargs)
     return pool(outputs.last_hidden_state, attention_mask, model.config.pooling), outputs
+
+
+complete_registration()

@@ -8,6 +8,7 @@ from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
+from tnn._auto import complete_registration
 from tnn.layers.norm import make_norm
 from tnn.models.backbone import TNNLayer, TNNPreTrainedModel
 from tnn.models.classification import Classifier, classification_loss, pool
@@ -103,3 +104,6 @@ class TNNForImageClassification(TNNImagePreTrainedModel):
         logits = self.classifier(pooled if self.norm is None else self.norm(pooled))
         loss = None if labels is None else classification_loss(self, logits, labels)
         return ImageClassifierOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states)
+
+
+complete_registration()
