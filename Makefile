@@ -4,13 +4,14 @@
 #   make quick      lint, then the fast tests: for the inner loop, in at most 90 seconds
 #   make lint       ruff and mypy
 #   make sanitize   the native kernel's tests under the address and undefined-behaviour sanitizers (GCC, CMake)
+#   make conformance  transformers' own common tests: TRANSFORMERS_TESTS=path of a checkout of transformers
 
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= logical
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: demo test quick lint sanitize clean
+.PHONY: demo test quick lint sanitize conformance clean
 
 test: lint
 	$(PYTEST)
@@ -35,6 +36,10 @@ sanitize: .venv/ready
 	LD_PRELOAD="$(RUNTIMES)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	TNN_NATIVE_LIBRARY=$(CURDIR)/$(SANITIZED) $(BIN)/python -m pytest tests/ops/test_native.py tests/ops/test_matmul.py -k native
 
+conformance: .venv/conformance
+	@test -n "$(TRANSFORMERS_TESTS)" || { echo "set TRANSFORMERS_TESTS to a checkout of transformers" >&2; exit 2; }
+	TRANSFORMERS_TESTS="$(TRANSFORMERS_TESTS)" $(PYTEST) tests/conformance
+
 SOURCES := pyproject.toml constraints.txt $(wildcard csrc/*)
 INSTALL = $(PYTHON) -m venv .venv && $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
@@ -44,6 +49,10 @@ INSTALL = $(PYTHON) -m venv .venv && $(BIN)/python -m pip install --quiet --cons
 
 .venv/demo: $(SOURCES)  # less than the tests need
 	$(INSTALL) '.[plot]'
+	touch $@
+
+.venv/conformance: .venv/ready
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[conformance]'
 	touch $@
 
 clean:

@@ -125,6 +125,13 @@ def test_names_of_the_first_version():
     assert "structure" not in TNNConfig(structure="gtu").to_dict()
 
 
+def test_an_image_configuration_with_what_transformers_sets_on_any_loads_again(tmp_path):
+    config = TNNImageConfig()
+    config.tie_word_embeddings = False
+    config.save_pretrained(tmp_path)
+    assert AutoConfig.from_pretrained(tmp_path).tie_word_embeddings is False
+
+
 def test_round_trip_through_json(tmp_path):
     config = TNNConfig(hidden_size=32, decay=0.5, max_lags=100, mixer_options={}, id2label={0: "a", 1: "b", 2: "c"})
     config.save_pretrained(tmp_path)

@@ -125,9 +125,16 @@ def test_assisted(kernel, model_of):
 
 
 def test_assisted_is_refused_where_tokens_cannot_be_taken_back(model_of):
-    model = model_of("state space")
-    with pytest.raises(ValueError, match="not supported with stateful models"):
-        model.generate(prompt(1), prompt_lookup_num_tokens=3, **GREEDY)
+    exact, converted = model_of("decay 0.9"), model_of("state space")
+    for model, name, options in (
+        (converted, "this model", {"prompt_lookup_num_tokens": 3}),
+        (converted, "this model", {"assistant_model": exact}),
+        (exact, "the assistant", {"assistant_model": converted}),
+    ):
+        with pytest.raises(ValueError, match=f"{name} has a state without its tokens") as error:
+            model.generate(prompt(1), **options, **GREEDY)
+        assert "\n" not in str(error.value)
+    assert TNNForCausalLM._is_stateful is False  # read from the class too, where a property would count as true
 
 
 @cached

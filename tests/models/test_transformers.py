@@ -444,3 +444,23 @@ def test_blocks_are_not_split(tiny):
     placed = infer_auto_device_map(model, limits, no_split_module_classes=model._no_split_modules)
     assert any(device == "disk" for device in placed.values())
     assert not any(name.startswith("model.layers.") and name.count(".") > 2 for name in placed)
+
+
+# --- what the classes declare
+
+
+@pytest.mark.parametrize(
+    ("mixer", "kept"), [("tnn", {"operator"}), (["tnn", "transformer"], {"operator"}), ("transformer", set())]
+)
+def test_only_models_with_an_operator_keep_it_in_float32(mixer, kept, tiny, tmp_path):
+    model = tiny("causal", mixer=mixer)
+    assert model._keep_in_fp32_modules_strict == model.model._keep_in_fp32_modules_strict == kept
+    model.save_pretrained(tmp_path)
+    half = TNNForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    wide = {name for name, p in half.named_parameters() if p.dtype == torch.float32}
+    assert wide == {name for name, _ in half.named_parameters() if ".operator." in name}
+
+
+@pytest.mark.parametrize("head", ["sequence", "pair", "token"])
+def test_classification_heads_have_a_name_that_tools_know(head, tiny):
+    assert type(tiny(head).classifier).__name__.endswith("ClassificationHead")

@@ -39,10 +39,15 @@ class TNNPreTrainedModel(PreTrainedModel):
     config: TNNBlockConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
-    _keep_in_fp32_modules_strict = ["operator"]  # bfloat16 cannot tell lag 1,000 from lag 1,001
     _skip_keys_device_placement = ["past_key_values"]
     _can_record_outputs = {"hidden_states": TNNLayer}
     _no_split_modules = ["TNNLayer"]
+
+    def post_init(self) -> None:
+        """Of models that have a Toeplitz operator, it stays in float32: bfloat16 cannot tell lag 1,000 from 1,001."""
+        if any(name.endswith(".operator") for name, _ in self.named_modules()):
+            self._keep_in_fp32_modules_strict = {"operator"}
+        super().post_init()
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:

@@ -11,8 +11,11 @@ from tnn.models.configuration import TNNBlockConfig
 from tnn.models.inputs import check_ids
 
 
-class Classifier(nn.Module):
-    """A linear map to the labels, after a hidden layer if there is an activation."""
+class ClassificationHead(nn.Module):
+    """A linear map to the labels, after a hidden layer if there is an activation.
+
+    transformers and PEFT know the head by the name of the class and by `classifier`, its name in a model.
+    """
 
     def __init__(self, config: TNNBlockConfig, features: int, act: str | None):
         super().__init__()

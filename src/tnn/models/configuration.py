@@ -27,6 +27,7 @@ COMMON_ARGUMENTS = {
     *("num_labels", "model_type", "torch_dtype", "name_or_path", "_name_or_path", "_commit_hash", "per_layer_config"),
     *("output_attentions", "attn_implementation", "_attn_implementation_internal", "experts_implementation"),
     *("_experts_implementation_internal", "auto_map", "quantization_config", "tokenizer_class"),
+    "tie_word_embeddings",
 }
 
 

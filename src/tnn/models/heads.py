@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GenerationMixin
+from transformers.generation import GenerationMode
 from transformers.modeling_outputs import (
     BaseModelOutputWithPast,
     CausalLMOutputWithPast,
@@ -19,7 +20,7 @@ from transformers.utils import can_return_tuple
 from tnn._auto import complete_registration
 from tnn.models.backbone import TNNModel, TNNPreTrainedModel, XavierMap
 from tnn.models.cache import TNNCache
-from tnn.models.classification import Classifier, classification_loss, pool
+from tnn.models.classification import ClassificationHead, classification_loss, pool
 from tnn.models.configuration import TNNConfig
 from tnn.models.inputs import check_ids, refuse_packed
 from tnn.models.loss import IGNORED, linear_cross_entropy
@@ -114,10 +115,17 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
 
         return convert(self, tolerance, max_states, method, length)
 
+    def _validate_generation_mode(self, mode: Any, generation_config: Any, arguments: dict[str, Any]) -> None:
+        """Assisted generation removes tokens again. `_is_stateful` would refuse it for all models of the class."""
+        if mode == GenerationMode.ASSISTED_GENERATION:
+            for name, model in (("this model", self), ("the assistant", arguments.get("assistant_model"))):
+                if isinstance(model, TNNForCausalLM) and not model._can_remove_tokens:
+                    raise ValueError(f"no assisted generation or prompt lookup: {name} has a state without its tokens")
+        super()._validate_generation_mode(mode, generation_config, arguments)
+
     @property
-    def _is_stateful(self) -> bool:
-        """Whether tokens cannot be removed, which assisted generation would do."""
-        return self.model.can_cache and not all(layer.is_croppable for layer in self.model.new_cache().layers)
+    def _can_remove_tokens(self) -> bool:
+        return not self.model.can_cache or all(layer.is_croppable for layer in self.model.new_cache().layers)
 
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
@@ -250,7 +258,7 @@ class TNNForSequenceClassification(TNNPreTrainedModel):
     def __init__(self, config: TNNConfig):
         super().__init__(config)
         self.model = TNNModel(config)
-        self.classifier = Classifier(config, config.hidden_size, config.classifier_act)
+        self.classifier = ClassificationHead(config, config.hidden_size, config.classifier_act)
         self.post_init()
 
     @can_return_tuple
@@ -291,7 +299,7 @@ class TNNForSequencePairClassification(TNNPreTrainedModel):
         super().__init__(config)
         self.model = TNNModel(config)
         self.loss_type = "ForSequenceClassification"  # transformers knows it by the name of the class, but not this one
-        self.classifier = Classifier(config, 4 * config.hidden_size, config.classifier_act or "gelu")
+        self.classifier = ClassificationHead(config, 4 * config.hidden_size, config.classifier_act or "gelu")
         self.post_init()
 
     @can_return_tuple
@@ -335,7 +343,7 @@ class TNNForTokenClassification(TNNPreTrainedModel):
     def __init__(self, config: TNNConfig):
         super().__init__(config)
         self.model = TNNModel(config)
-        self.classifier = Classifier(config, config.hidden_size, config.classifier_act)
+        self.classifier = ClassificationHead(config, config.hidden_size, config.classifier_act)
         self.post_init()
 
     @can_return_tuple

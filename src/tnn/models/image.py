@@ -11,7 +11,7 @@ from transformers.utils.output_capturing import capture_outputs
 from tnn._auto import complete_registration
 from tnn.layers.norm import make_norm
 from tnn.models.backbone import TNNLayer, TNNPreTrainedModel
-from tnn.models.classification import Classifier, classification_loss, pool
+from tnn.models.classification import ClassificationHead, classification_loss, pool
 from tnn.models.configuration import TNNImageConfig
 from tnn.models.positions import PositionEmbedding
 
@@ -93,7 +93,7 @@ class TNNForImageClassification(TNNImagePreTrainedModel):
         super().__init__(config)
         self.model = TNNImageModel(config)
         self.norm = make_norm(config.pool_norm, config.hidden_size) if config.pool_norm else None
-        self.classifier = Classifier(config, config.hidden_size, config.classifier_act)
+        self.classifier = ClassificationHead(config, config.hidden_size, config.classifier_act)
         self.post_init()
 
     @can_return_tuple
