@@ -98,7 +98,7 @@ class RelativePositionEncoder(nn.Module):
         >>> bool((rpe(torch.arange(10_000)).abs() <= rpe.coefficient_bound()).all())
         True
         """
-        weight, bias = self.output.weight.double(), self.output.bias.double()
+        weight, bias = _weight_and_bias(self.output)
         radius = torch.tensor(weight.shape[1] ** 0.5, dtype=torch.float64)
         if self.output_norm is not None:
             radius = radius * self.output_norm.weight.double().abs().max() + self.output_norm.bias.double().norm()
@@ -110,8 +110,19 @@ class RelativePositionEncoder(nn.Module):
 
 def _linear(layer: nn.Module, x: Tensor) -> Tensor:
     if type(layer) is not nn.Linear or layer.weight.dtype == x.dtype:
+        if layer.weight.dtype != x.dtype:  # lags would have to be rounded to it
+            raise ValueError(f"a position encoder with an adapter must be in float32; got {layer.weight.dtype}")
         return layer(x)  # with its hooks, which bring the weights of an offloaded model, or as the adapter it became
     return F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
+
+
+def _weight_and_bias(layer: nn.Linear) -> tuple[Tensor, Tensor]:
+    """In double precision, (out, in) and (out,); of a layer that became an adapter, what all of it amounts to."""
+    if type(layer) is nn.Linear:
+        return layer.weight.double(), layer.bias.double()
+    unit = torch.eye(layer.in_features, dtype=layer.weight.dtype, device=layer.weight.device)
+    bias = layer(torch.zeros_like(unit[:1])).double()  # (1, out)
+    return (layer(unit).double() - bias).T, bias[0]
 
 
 def _layer_norm(norm: nn.LayerNorm, x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import copy
 from typing import Any, NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -28,6 +29,7 @@ def convert(model: Any, tolerance: float, max_states: int, method: str, length: 
     check_choice("method", method, METHODS)
     check_tolerance("tolerance", tolerance)
     check_positive("max_states", max_states, at_least=2)  # poles come in pairs
+    _refuse_adapters(model)
     operators = _convertible_operators(model)
     if method == "dft":
         if length is None:
@@ -52,6 +54,14 @@ def convert(model: Any, tolerance: float, max_states: int, method: str, length: 
     for i, realization in realizations.items():
         converted.model.layers[i].operator.poles.float().load_state_dict(realization.kernel.state_dict())
     return converted.eval()
+
+
+def _refuse_adapters(model: Any) -> None:
+    """A converted model has the weights of its configuration, and would lose what an adapter adds to them."""
+    with torch.device("meta"):
+        plain = type(model)(model.config)
+    if added := sorted(model.state_dict().keys() - plain.state_dict().keys()):
+        raise ValueError(f"the model has an adapter, as {added[0]!r} tells: merge it first, with merge_and_unload()")
 
 
 def _convertible_operators(model: Any) -> dict[int, ToeplitzOperator]:
