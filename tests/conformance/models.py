@@ -14,7 +14,7 @@ class TextTester:
     """`changes` are arguments of TNNConfig; the sizes are attributes, as the mixins read them."""
 
     batch_size = 3
-    seq_length = 8
+    seq_length = 20  # more lags than a state space keeps as they are
     vocab_size = 99
     hidden_size = 16
     num_hidden_layers = 2
@@ -34,6 +34,16 @@ class TextTester:
     def prepare_config_and_inputs_for_common(self) -> tuple[TNNConfig, dict[str, torch.Tensor]]:
         ids = torch.randint(1, self.vocab_size - 2, (self.batch_size, self.seq_length))
         return self.get_config(), {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+class PairTester(TextTester):
+    """Two sequences per row."""
+
+    def prepare_config_and_inputs_for_common(self) -> tuple[TNNConfig, dict[str, torch.Tensor]]:
+        config, first = super().prepare_config_and_inputs_for_common()
+        _, second = super().prepare_config_and_inputs_for_common()
+        second["input_ids"] %= self.vocab_size - 20  # the suite makes the vocabulary smaller, for the first alone
+        return config, first | {f"pair_{name}": value for name, value in second.items()}
 
 
 class ImageTester:

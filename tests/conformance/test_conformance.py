@@ -18,7 +18,7 @@ pytest.importorskip("parameterized", reason="transformers' tests need parameteri
 from transformers.models.auto import modeling_auto as auto  # noqa: E402
 
 import tnn  # noqa: E402
-from tests.conformance.models import ImageTester, TextTester  # noqa: E402
+from tests.conformance.models import ImageTester, PairTester, TextTester  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # the suite warns on purpose
 modeling = checkout.load(FOLDER, "test_modeling_common")
@@ -30,6 +30,7 @@ training = checkout.load(FOLDER, "test_training_mixin")
 auto.MODEL_MAPPING_NAMES |= {"tnn": "TNNModel", "tnn_image": "TNNImageModel"}
 auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES["tnn"] = "TNNForMaskedLM"
 auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES["tnn"] = "TNNForSequenceClassification"
+auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES["tnn pairs"] = "TNNForSequencePairClassification"
 auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES["tnn"] = "TNNForTokenClassification"
 auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES["tnn_image"] = "TNNForImageClassification"
 
@@ -54,9 +55,19 @@ class TestWithoutOperator(Causal, unittest.TestCase):
     model_tester = TextTester(mixer="transformer")
 
 
+class TestStateSpace(Causal, unittest.TestCase):
+    model_tester = TextTester(coefficients="poles", decay=0.9, state_space=[{"poles": 4}, {"poles": 6}])
+
+
 class TestBidirectional(modeling.ModelTesterMixin, unittest.TestCase):
     model_tester = TextTester(is_decoder=False)
     all_model_classes = (tnn.TNNModel, tnn.TNNForMaskedLM, *CLASSIFIERS)
+    has_attentions = False
+
+
+class TestPairs(modeling.ModelTesterMixin, unittest.TestCase):
+    model_tester = PairTester(is_decoder=False)
+    all_model_classes = (tnn.TNNForSequencePairClassification,)
     has_attentions = False
 
 
