@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import IA3Config, LoraConfig, PeftModel, PromptTuningConfig, get_peft_model
 
 from tnn import TNNForCausalLM, TNNForImageClassification, TNNImageConfig
 
@@ -96,6 +96,30 @@ def test_classification_head_is_trained_and_saved_whole(tiny, tmp_path):
     assert torch.equal(PeftModel.from_pretrained(base, tmp_path).eval()(prompt()).logits, model(prompt()).logits)
 
 
+@pytest.mark.filterwarnings("ignore:Position ids are not supported")  # PEFT's of every prompt that it tunes
+@pytest.mark.parametrize(
+    "config",
+    [
+        LoraConfig(target_modules=["embed_tokens", "lm_head"]),
+        LoraConfig(target_modules=DENSE, trainable_token_indices=[5, 6]),
+        LoraConfig(target_modules="all-linear", use_dora=True),
+        IA3Config(target_modules=DENSE, feedforward_modules=[]),
+        PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4),
+    ],
+    ids=["embeddings", "tokens", "dora", "ia3", "prompt"],
+)
+def test_other_adapters(config, tiny):
+    """The cached text is the one that single calls of the adapted model give."""
+    model = get_peft_model(tiny("causal", tie_word_embeddings=False, initializer="gtu", initializer_range=0.5), config)
+    with torch.no_grad():
+        for value in model.eval().parameters():
+            if value.requires_grad:
+                value.normal_(std=0.5)
+        text = model.generate(input_ids=prompt(), **GREEDY | {"max_new_tokens": 12})
+        for n in range(20, 32):
+            assert torch.equal(text[:, n], model(input_ids=text[:, :n]).logits[:, -1].argmax(-1))
+
+
 def test_image_model():
     config = TNNImageConfig(image_size=8, patch_size=2, hidden_size=16, num_hidden_layers=1, rpe_size=8, num_labels=3)
     model = TNNForImageClassification(config).eval()
@@ -149,6 +173,7 @@ def test_the_bound_on_what_is_cut_counts_the_adapter(tiny):
         assert (encoder(torch.arange(5_000)).abs() <= encoder.coefficient_bound()).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{"targets": DENSE}, {"targets": "all-linear"}, {"targets": DENSE, "modules_to_save": ["rpe"]}]
 )

@@ -134,7 +134,8 @@ class TNNModel(TNNPreTrainedModel):
         if inputs_embeds is None:
             if input_ids is None:
                 raise ValueError("give either input_ids or inputs_embeds")
-            check_ids("input_ids", input_ids, self.embed_tokens.num_embeddings)
+            tokens = getattr(self.embed_tokens, "num_embeddings", self.config.vocab_size)  # an adapter does not tell
+            check_ids("input_ids", input_ids, tokens)
             if input_ids.ndim != 2 or input_ids.shape[1] == 0:
                 raise ValueError(f"input_ids must be (batch, n) with n at least 1; got shape {tuple(input_ids.shape)}")
             inputs_embeds = self.embed_tokens(input_ids)
