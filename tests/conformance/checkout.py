@@ -6,6 +6,7 @@ of transformers leaves folders out: a mixin that is not there is replaced by an 
 
 import importlib
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -29,10 +30,18 @@ def tests_folder() -> Path | None:
     given = Path(os.environ[VARIABLE]).expanduser().resolve()
     for folder in (given, given / "tests"):
         if (folder / "test_modeling_common.py").is_file():
+            _check_version(folder.parent / "src" / "transformers" / "__init__.py")
             return folder
     raise FileNotFoundError(
         f"{VARIABLE} must be a checkout of transformers; {given} has no tests/test_modeling_common.py"
     )
+
+
+def _check_version(file: Path) -> None:
+    """Tests of another version import what the installed one may not have."""
+    found = re.search(r'^__version__ = "(.*)"', file.read_text(), re.MULTILINE) if file.is_file() else None
+    if found and found[1] != transformers.__version__:
+        raise ValueError(f"{VARIABLE} holds transformers {found[1]}; check out v{transformers.__version__}")
 
 
 def missing(folder: Path) -> list[str]:

@@ -31,6 +31,15 @@ def test_the_checkout_or_its_tests_may_be_given(folder, monkeypatch):
     assert checkout.tests_folder() is None
 
 
+def test_another_version_is_refused(folder, monkeypatch):
+    monkeypatch.setenv(checkout.VARIABLE, str(folder))
+    source = folder.parent / "src" / "transformers" / "__init__.py"
+    source.parent.mkdir(parents=True)
+    source.write_text('__version__ = "4.0.0"\n')
+    with pytest.raises(ValueError, match=r"^TRANSFORMERS_TESTS holds transformers 4\.0\.0; check out v5\."):
+        checkout.tests_folder()
+
+
 def test_what_is_missing_is_named(folder):
     assert checkout.missing(folder) == ["exporters.test_export", "utils.test_configuration_utils"]
 
