@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tnn.layers.sequences import Mask, Sequences
+from tnn.layers.state import State
 from tnn.streaming.validation import next_part
 
 if TYPE_CHECKING:
     from tnn.mixers.softmax import SoftmaxAttention
 
 
-class KeyValueState:
+class KeyValueState(State):
     """Attention over a sequence that arrives in parts: each call takes the next inputs and returns their outputs.
 
     Padding stays among the keys, hidden by a mask, so that the state can always be cropped.
     """
 
     croppable = True
-
-    def __init__(self, owner: SoftmaxAttention):
-        self.owner = owner
-        self.reset()
+    owner: SoftmaxAttention
 
     def reset(self) -> None:
-        self.seen = 0
+        super().reset()
         self._keys: Tensor | None = None  # (batch, heads, seen, head_size)
         self._values: Tensor | None = None
         self._real: Tensor | None = None  # (batch, seen); None if there has been no padding
@@ -78,13 +75,3 @@ class KeyValueState:
             self._keys, self._values = self._keys[..., : self.seen, :], self._values[..., : self.seen, :]
         if self._real is not None:
             self._real = self._real[:, : self.seen]
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order; a row may be repeated."""
-        for name in ("_keys", "_values", "_real"):
-            if (value := getattr(self, name)) is not None:
-                setattr(self, name, value.index_select(0, rows.to(value.device)))
-
-    def __deepcopy__(self, memo: dict[int, object]) -> KeyValueState:
-        """A shallow copy is independent: tensors are never changed in place."""
-        return copy.copy(self)
