@@ -13,6 +13,7 @@ from tnn.layers.kernel_cache import KernelCache, first_lags
 from tnn.layers.poles import PoleKernel
 from tnn.layers.position import INPUTS, NORMS, RelativePositionEncoder
 from tnn.layers.sequences import Mask, resolve_mask
+from tnn.layers.state import State
 from tnn.ops import Bandwidth, effective_bandwidth, toeplitz_matmul
 from tnn.ops.product import BACKENDS
 
@@ -168,11 +169,14 @@ class ToeplitzOperator(nn.Module):
         # A plain number, which a compiled graph can hold on to and guard; a learned rate is looked up when needed.
         self._fixed_bandwidth = effective_bandwidth(self.decay.rate, tolerance, causal=self.causal).lags
 
-    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None, state: State | None = None) -> Tensor:
         """x (..., n, channels), mask (..., n) true at real positions -> (..., n, channels).
 
-        Outputs at real positions are those of the unpadded rows; what stands at the others means nothing.
+        Outputs at real positions are those of the unpadded rows; what stands at the others means nothing. With a
+        `state` of this operator, x is the next part of a sequence (see tnn.streaming).
         """
+        if state is not None:
+            return state(x, mask)
         check_sequence("x", x, self.channels)
         x, sequences = resolve_mask(x, mask)
         if sequences is None:
@@ -211,10 +215,13 @@ class ToeplitzOperator(nn.Module):
             largest = self.free.double().abs().amax(0)
         return self.bandwidth().tail * largest
 
-    def kernel(self, length: int) -> Tensor:
-        """The decayed coefficients for sequences of `length`: (w, channels) if causal, else (2w-1, channels)."""
+    def kernel(self, length: int, device: torch.device | None = None) -> Tensor:
+        """The decayed coefficients for sequences of `length`: (w, channels) if causal, else (2w-1, channels).
+
+        On `device`, that of the input, or on that of the parameters.
+        """
         check_positive("length", length)
-        kernel = self._kernel(length, self._coefficient_source().device)
+        kernel = self._kernel(length, device or self._coefficient_source().device)
         return kernel if kernel.requires_grad else kernel.clone()  # not the cache itself
 
     def _kernel(self, length: int, device: torch.device) -> Tensor:

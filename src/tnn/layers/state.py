@@ -128,7 +128,7 @@ class CroppableState(State):
                     marks.insert(0, self._real)
             self._real = torch.cat(marks, 1)[:, -MARKS:]
             self._padded_until = self.seen + x.shape[1]
-        self.seen += x.shape[1]
+        self.seen = self.seen + x.shape[1]
 
     def crop(self, count: int) -> None:
         """Remove the newest `count` inputs; ValueError if the state cannot."""
@@ -157,8 +157,8 @@ class CroppableState(State):
 
 def _structure(owner: Any) -> int:
     """Of its modules, as they show themselves, and of the shapes of its parameters: a checksum, which is small."""
-    values = owner.state_dict() if isinstance(owner, nn.Module) else {}
-    shapes = [(name, tuple(value.shape)) for name, value in values.items()]
+    named = [*owner.named_parameters(), *owner.named_buffers()] if isinstance(owner, nn.Module) else []
+    shapes = [(name, tuple(value.shape)) for name, value in named]
     return crc32(f"{owner!r} {shapes}".encode())
 
 

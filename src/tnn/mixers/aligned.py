@@ -65,4 +65,4 @@ class RowState(State):
         return y
 
     def _count_inputs(self, x: Tensor, sequences: Sequences | None) -> None:
-        self.seen += x.shape[1]
+        self.seen = self.seen + x.shape[1]

@@ -49,11 +49,14 @@ class ConvolutionOperator(nn.Module):
         """
         raise NotImplementedError
 
-    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None, state: State | None = None) -> Tensor:
         """x (..., n, channels), mask (..., n) true at real positions -> (..., n, channels).
 
-        Outputs at real positions are those of the unpadded rows; outputs at padding have no meaning.
+        Outputs at real positions are those of the unpadded rows; outputs at padding have no meaning. With a `state` of
+        this operator, x is the next part of a sequence.
         """
+        if state is not None:
+            return state(x, mask)
         check_sequence("x", x, self.channels)
         x, sequences = resolve_mask(x, mask)
         if sequences is None:
@@ -69,8 +72,11 @@ class ConvolutionOperator(nn.Module):
     def _multiply(self, x: Tensor, kernel: Tensor) -> Tensor:
         return toeplitz_matmul(x, kernel, causal=self.causal, backend=self.backend)
 
-    def kernel(self, length: int) -> Tensor:
-        """The coefficients for sequences of `length`: (length, channels) if causal, else (2 length - 1, channels)."""
+    def kernel(self, length: int, device: torch.device | None = None) -> Tensor:
+        """The coefficients for sequences of `length`: (length, channels) if causal, else (2 length - 1, channels).
+
+        On the device of the parameters, which is that of the input.
+        """
         check_positive("length", length)
         kernel = self._kernel(length)
         return kernel if kernel.requires_grad else kernel.clone()  # the caller must not change the cached one
@@ -117,7 +123,7 @@ class ConvolutionMixer(Mixer):
 
     def forward_from_state(self, x: Tensor, sequences: Sequences | None, state: State) -> Tensor:
         mask = None if self.ignores_mask else sequences
-        return self.transform(x, lambda values: state(values, mask))
+        return self.transform(x, lambda values: self.operator(values, mask, state))
 
 
 def in_slices(function: Callable[..., Tensor], *tensors: Tensor, numbers_per_channel: int) -> Tensor:

@@ -42,19 +42,19 @@ class KeyValueState(State):
         keys = k if self._keys is None else torch.cat([self._keys, k], -2)
         values = v if self._values is None else torch.cat([self._values, v], -2)
         if sequences is not None or self._real is not None:
-            self._real = self._extended(x, sequences)
+            self._real = self._extended(x, sequences, keys.shape[-2] - x.shape[1])
         self._keys, self._values = keys, values
-        self.seen += x.shape[1]
+        self.seen = self.seen + x.shape[1]
         if self._real is None:
             return self.owner.output(self.owner.attend(q, keys, values))
         position = self._real.cumsum(-1)
         return self.owner.output(self.owner.attend(q, keys, values, self._visible(x.shape[1]), position))
 
-    def _extended(self, x: Tensor, sequences: Sequences | None) -> Tensor:
+    def _extended(self, x: Tensor, sequences: Sequences | None, seen: int) -> Tensor:
         """(batch, seen + n): which inputs are real, including those of x."""
         old = self._real
         if old is None:
-            old = torch.ones(x.shape[0], self.seen, dtype=torch.bool, device=x.device)
+            old = torch.ones(x.shape[0], seen, dtype=torch.bool, device=x.device)
         new = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if sequences is None else sequences.real
         return torch.cat([old, new], 1)
 

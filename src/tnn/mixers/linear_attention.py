@@ -109,5 +109,5 @@ class RunningSums(State):
         x, sequences = next_part(x, mask, self.owner.hidden_size, self.batch_size)
         real = None if sequences is None else sequences.real
         y, self._sums = self.owner.advance(x, real, self._sums)
-        self.seen += x.shape[1]
+        self.seen = self.seen + x.shape[1]
         return y

@@ -354,7 +354,7 @@ class TNNForTokenClassification(TNNPreTrainedModel):
             attention_mask=attention_mask,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            **kwargs,
+            **{"use_cache": False, **kwargs},
         )
         logits = self.classifier(outputs.last_hidden_state)
         loss = None
@@ -369,7 +369,7 @@ class TNNForTokenClassification(TNNPreTrainedModel):
 def _encode(
     model: TNNModel, input_ids: Tensor | None, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, BaseModelOutputWithPast]:
-    outputs = model(input_ids, attention_mask=attention_mask, **kwargs)
+    outputs = model(input_ids, attention_mask=attention_mask, **{"use_cache": False, **kwargs})
     return pool(outputs.last_hidden_state, attention_mask, model.config.pooling), outputs
 
 

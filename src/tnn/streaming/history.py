@@ -35,7 +35,7 @@ class CausalOperator(Protocol):
     def reach(self) -> int | None: ...  # lags that are not zero; None if there is no end
     @property
     def backend(self) -> str: ...
-    def kernel(self, length: int, /) -> Tensor: ...  # (<= length, d)
+    def kernel(self, length: int, device: torch.device, /) -> Tensor: ...  # (<= length, d), for inputs there
 
 
 class History(CroppableState):
@@ -83,12 +83,13 @@ class History(CroppableState):
         if self._past is None:
             self._past = x.new_zeros(x.shape[0], 0, x.shape[2], dtype=compute_dtype(x))
         wide = x.to(self._past.dtype)
-        if x.shape[1] <= BLOCK - self._count and sequences is None and not _is_recorded():
-            y = self._few(wide)
-        else:
-            y = self._many(wide, sequences)
+        y = self._few(wide) if sequences is None and self._are_few(x.shape[1]) else self._many(wide, sequences)
         self._count_inputs(x, sequences)
         return y.to(x.dtype)
+
+    def _are_few(self, n: int) -> bool:
+        """Whether to mix n inputs one by one; the first part, if it is longer than one, is mixed as without a state."""
+        return not _is_recorded() and n <= BLOCK - self._count and (n == 1 or self.seen > 0)
 
     def _few(self, x: Tensor) -> Tensor:
         """Inputs that fit into the current block."""
@@ -102,7 +103,7 @@ class History(CroppableState):
         if x.shape[1] == 1:
             y = (self._recent[:, :end] * self._countdown()[-end:]).sum(1, keepdim=True)  # sum_j t_{i-j} x_j
         else:
-            y = toeplitz_matmul(self._recent[:, :end], self._lags(BLOCK), causal=True)[:, first:]
+            y = self._product(self._recent[:, :end])[:, first:]
         y += self._ahead[:, first:end]
         self._count = end
         if end == BLOCK:
@@ -143,15 +144,17 @@ class History(CroppableState):
 
     def _lags(self, count: int) -> Tensor:
         """(<= count, d): the first coefficients; kept, and twice as many the next time, up to the reach."""
+        assert self._past is not None
+        device = self._past.device
         if _is_recorded():
-            return self.owner.kernel(count)
+            return self.owner.kernel(count, device)
         reach = self.owner.reach
         wanted = count if reach is None else min(count, reach)
         if self._kernel is None:
-            self._kernel = self.owner.kernel(wanted)
+            self._kernel = self.owner.kernel(wanted, device)
         elif len(self._kernel) < wanted:
             ahead = 2 ** (wanted - 1).bit_length()
-            self._kernel = self.owner.kernel(ahead if reach is None else min(ahead, reach))
+            self._kernel = self.owner.kernel(ahead if reach is None else min(ahead, reach), device)
         return self._kernel[:count]
 
     def _countdown(self) -> Tensor:

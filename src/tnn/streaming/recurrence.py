@@ -101,7 +101,7 @@ class Recurrence(State):
                 y = self._padded(sequences.zero_padding(wide), sequences.real)
             else:
                 y = self._step(wide) if x.shape[1] == 1 else self._many(wide)
-        self.seen += x.shape[1]
+        self.seen = self.seen + x.shape[1]
         return y.to(x.dtype)
 
     def _check_limit(self, n: int) -> None:
@@ -157,7 +157,7 @@ class Recurrence(State):
         `steps` (n,) or (batch, n): how many inputs of its row precede each new one, below 0 at padding.
         """
         assert self._state is not None
-        kernel = self.owner.kernel(line.shape[1])
+        kernel = self.owner.kernel(line.shape[1], line.device)
         y = toeplitz_matmul(line, kernel, causal=True, backend=self.owner.backend)
         powers = self.kernel.powers(n + 1)  # (n + 1, 2 * poles), in float64
         real, imaginary = powers[steps[..., -1] + 1].unsqueeze(-1).chunk(2, -2)  # (..., poles, 1)
