@@ -33,6 +33,10 @@ class State:
     _made_for: int  # `made_for` of a state without owner
     seen: int  # how many inputs each row has received, padding included; a tensor in an exported graph
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        torch.serialization.add_safe_globals([cls])  # torch.load(weights_only=True) makes states: they are data
+
     def __init__(self, owner: Any):
         self.owner = owner
         self.reset()
@@ -65,9 +69,9 @@ class State:
 
     def bind(self, owner: Any) -> None:
         """Make `owner` the owner, if it is already, or if the state has none and was made by one of this structure."""
-        if self.owner is None and self._made_for == _structure(owner):
+        if self.owner is None and owner is not None and self._made_for == _structure(owner):
             self.owner = owner
-        if self.owner is not owner:
+        if self.owner is None or self.owner is not owner:
             raise ValueError("the state belongs to another module, or to one of another structure")
 
     @property

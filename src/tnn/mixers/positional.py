@@ -90,6 +90,9 @@ class PositionalMemory(NamedTuple):
     length: Tensor  # (batch,): number of tokens so far
 
 
+torch.serialization.add_safe_globals([PositionalMemory])
+
+
 class PositionalState(CroppableState, RowState):
     """Holds v of all tokens, so the newest can be removed: what is past the end of a row is not seen."""
 

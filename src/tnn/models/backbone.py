@@ -194,6 +194,11 @@ class TNNModel(TNNPreTrainedModel):
         """Whether every layer has a state: in causal models, unless outputs change with the length."""
         return self.config.is_decoder and None not in self.state_owners
 
+    @property
+    def can_take_back(self) -> bool:
+        """Whether the newest tokens can be removed from its cache."""
+        return self.can_cache and self.new_cache().is_croppable
+
     def new_cache(self) -> TNNCache:
         """An empty cache, for a sequence that will come in parts."""
         if not self.can_cache:

@@ -179,3 +179,5 @@ pytree.register_pytree_node(
     from_dumpable_context=_from_json,
     flatten_with_keys_fn=_flatten_with_keys,
 )
+
+torch.serialization.add_safe_globals([TNNCache, TNNCacheLayer])

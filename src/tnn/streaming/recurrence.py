@@ -92,7 +92,7 @@ class Recurrence(State):
             poles, direct = len(self.kernel.poles), len(self.kernel.direct)
             self._state = x.new_zeros(x.shape[0], 2 * poles, x.shape[2], dtype=compute_dtype(x))
             self._recent = x.new_zeros(x.shape[0], direct, x.shape[2], dtype=compute_dtype(x))
-        if self._state.is_inference() and torch.is_grad_enabled():
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling() and self._state.is_inference():
             # Begun in inference mode, whose tensors no gradient can pass by later.
             self._state, self._recent = self._state.clone(), self._recent.clone()
         wide = x.to(self._state.dtype)
@@ -132,7 +132,7 @@ class Recurrence(State):
         """Several inputs: the product among them, what the state adds to it, and the state after them."""
         assert self._recent is not None
         held, n = torch.cat([self._recent, x], 1), x.shape[1]
-        y = self._advance(held[:, 1:], n, torch.arange(n, device=x.device))
+        y = self._advance(held[:, 1:], n, torch.arange(n, device=x.device).unsqueeze(0))
         self._recent = held[:, n:].clone()  # not with all of `held` behind it
         return y[:, -n:]
 
@@ -154,13 +154,13 @@ class Recurrence(State):
     def _advance(self, line: Tensor, n: int, steps: Tensor) -> Tensor:
         """The outputs of line (batch, m - 1 + n, d): the inputs that the state has not seen, and n new ones.
 
-        `steps` (n,) or (batch, n): how many inputs of its row precede each new one, below 0 at padding.
+        `steps` (batch or 1, n): how many inputs of its row precede each new one, below 0 at padding.
         """
         assert self._state is not None
         kernel = self.owner.kernel(line.shape[1], line.device)
         y = toeplitz_matmul(line, kernel, causal=True, backend=self.owner.backend)
         powers = self.kernel.powers(n + 1)  # (n + 1, 2 * poles), in float64
-        real, imaginary = powers[steps[..., -1] + 1].unsqueeze(-1).chunk(2, -2)  # (..., poles, 1)
+        real, imaginary = powers[steps[:, -1] + 1].unsqueeze(-1).chunk(2, 1)  # (batch or 1, poles, 1)
         state, weight = self._state.double().chunk(2, 1), self.kernel.weights.double()
         after, old = _multiply(state, (weight[0], weight[1])), _multiply(state, (real, imaginary))  # (batch, poles, d)
         weights = torch.cat([after[0], -after[1]], 1).to(line.dtype)
