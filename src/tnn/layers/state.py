@@ -25,6 +25,19 @@ class State:
     it is, a state holds plain data: tensors with one row per sequence, named tuples of them, whole numbers, None. With
     that it is selected, copied, pickled and exported without further code; the owner is never part of it. What
     a state computes from its owner alone, to have it at hand, has its name in `derived`.
+
+    >>> import torch
+    >>> from tnn.streaming import State
+    >>> class RunningSum(State):
+    ...     def reset(self):
+    ...         self.seen, self.total = 0, None
+    ...     def __call__(self, x, mask=None):
+    ...         y = x.cumsum(1) if self.total is None else x.cumsum(1) + self.total
+    ...         self.total, self.seen = y[:, -1:], self.seen + x.shape[1]
+    ...         return y
+    >>> state = RunningSum(owner=torch.nn.Identity())
+    >>> state(torch.ones(1, 3, 1)).flatten(), state(torch.ones(1, 2, 1)).flatten()
+    (tensor([1., 2., 3.]), tensor([4., 5.]))
     """
 
     croppable: bool = False  # whether `crop` can remove the newest inputs
@@ -112,6 +125,15 @@ class CroppableState(State):
     """A state whose newest inputs can be removed, in each row as many real ones as there were among them.
 
     A subclass calls `_count_inputs` with each part, and writes `_remove`.
+
+    >>> import torch
+    >>> from tnn.layers import ToeplitzOperator
+    >>> from tnn.streaming import CroppableState, new_state
+    >>> state = new_state(ToeplitzOperator(channels=4, causal=True))
+    >>> _ = state(torch.randn(1, 5, 4))
+    >>> state.crop(2)
+    >>> isinstance(state, CroppableState), state.seen
+    (True, 3)
     """
 
     croppable = True
