@@ -244,14 +244,14 @@ def test_what_is_too_long_ago_to_know_is_refused(monkeypatch):
 def test_coefficients_are_made_for_the_text_and_not_for_the_reach(decay):
     operator = ToeplitzOperator(D, causal=True, rpe_size=8, rpe_num_layers=2, decay=decay).eval()
     made = []
-    kernel = operator.kernel
-    operator.kernel = lambda length, device: made.append(length) or kernel(length, device)
+    kernel = operator.shared_kernel
+    operator.shared_kernel = lambda length, device: made.append(length) or kernel(length, device)
     state, x = History(operator), torch.randn(1, 500, D)
     y = torch.cat([state(part) for part in x.split([1, 1, 98, *[1] * 300, 100], 1)], 1)
     assert max(made) <= 1024  # two powers of two above the text; the reach is 2 million, or has no end
     assert len(made) <= 6
     assert len(operator._cache._kept.kernel) <= 1024
-    del operator.kernel
+    del operator.shared_kernel
     close(y, operator(x))
 
 

@@ -183,7 +183,7 @@ class ToeplitzOperator(nn.Module):
             return self._product(x)
         if self.depends_on_length:
             return sequences.apply(self._product, x, needs_length=True)
-        kernel = self._kernel(
+        kernel = self.shared_kernel(
             x.shape[-2], x.device
         )  # once, for sequences of every length: lags past an end are ignored
         return sequences.apply(lambda rows: self._multiply(rows, kernel), x)
@@ -193,7 +193,7 @@ class ToeplitzOperator(nn.Module):
         return self.rpe is not None and self.rpe.depends_on_length
 
     def _product(self, x: Tensor) -> Tensor:
-        return self._multiply(x, self._kernel(x.shape[-2], x.device))
+        return self._multiply(x, self.shared_kernel(x.shape[-2], x.device))
 
     def _multiply(self, x: Tensor, kernel: Tensor) -> Tensor:
         return toeplitz_matmul(x, kernel, causal=self.causal, backend=self.backend)
@@ -215,16 +215,14 @@ class ToeplitzOperator(nn.Module):
             largest = self.free.double().abs().amax(0)
         return self.bandwidth().tail * largest
 
-    def kernel(self, length: int, device: torch.device | None = None) -> Tensor:
-        """The decayed coefficients for sequences of `length`: (w, channels) if causal, else (2w-1, channels).
-
-        On `device`, that of the input, or on that of the parameters.
-        """
+    def kernel(self, length: int) -> Tensor:
+        """The decayed coefficients for sequences of `length`: (w, channels) if causal, else (2w-1, channels)."""
         check_positive("length", length)
-        kernel = self._kernel(length, device or self._coefficient_source().device)
-        return kernel if kernel.requires_grad else kernel.clone()  # not the cache itself
+        kernel = self.shared_kernel(length, self._coefficient_source().device)
+        return kernel if kernel.requires_grad else kernel.clone()
 
-    def _kernel(self, length: int, device: torch.device) -> Tensor:
+    def shared_kernel(self, length: int, device: torch.device) -> Tensor:
+        """The same without a copy, for inputs on `device`: it is kept for later calls, and must not be changed."""
         lags = self._lags_kept(length)
         return self._cache.get(
             self,

@@ -63,25 +63,25 @@ class ConvolutionOperator(nn.Module):
             return self._product(x)
         if self.depends_on_length:
             return sequences.apply(self._product, x, needs_length=True)
-        kernel = self._kernel(x.shape[-2])  # once for all sequences: lags beyond their length are ignored
+        kernel = self.shared_kernel(
+            x.shape[-2], x.device
+        )  # once for all sequences: lags beyond their length are ignored
         return sequences.apply(lambda rows: self._multiply(rows, kernel), x)
 
     def _product(self, x: Tensor) -> Tensor:
-        return self._multiply(x, self._kernel(x.shape[-2]))
+        return self._multiply(x, self.shared_kernel(x.shape[-2], x.device))
 
     def _multiply(self, x: Tensor, kernel: Tensor) -> Tensor:
         return toeplitz_matmul(x, kernel, causal=self.causal, backend=self.backend)
 
-    def kernel(self, length: int, device: torch.device | None = None) -> Tensor:
-        """The coefficients for sequences of `length`: (length, channels) if causal, else (2 length - 1, channels).
-
-        On the device of the parameters, which is that of the input.
-        """
+    def kernel(self, length: int) -> Tensor:
+        """The coefficients for sequences of `length`: (length, channels) if causal, else (2 length - 1, channels)."""
         check_positive("length", length)
-        kernel = self._kernel(length)
-        return kernel if kernel.requires_grad else kernel.clone()  # the caller must not change the cached one
+        kernel = self.shared_kernel(length, self.skip.device)
+        return kernel if kernel.requires_grad else kernel.clone()
 
-    def _kernel(self, length: int) -> Tensor:
+    def shared_kernel(self, length: int, device: torch.device) -> Tensor:
+        """The same without a copy, for inputs on `device`: it is kept for later calls, and must not be changed."""
         return self._cache.get(
             self,
             length,

@@ -35,7 +35,7 @@ class CausalOperator(Protocol):
     def reach(self) -> int | None: ...  # lags that are not zero; None if there is no end
     @property
     def backend(self) -> str: ...
-    def kernel(self, length: int, device: torch.device, /) -> Tensor: ...  # (<= length, d), for inputs there
+    def shared_kernel(self, length: int, device: torch.device, /) -> Tensor: ...  # (<= length, d)
 
 
 class History(CroppableState):
@@ -147,14 +147,14 @@ class History(CroppableState):
         assert self._past is not None
         device = self._past.device
         if _is_recorded():
-            return self.owner.kernel(count, device)
+            return self.owner.shared_kernel(count, device)
         reach = self.owner.reach
         wanted = count if reach is None else min(count, reach)
         if self._kernel is None:
-            self._kernel = self.owner.kernel(wanted, device)
+            self._kernel = self.owner.shared_kernel(wanted, device)
         elif len(self._kernel) < wanted:
             ahead = 2 ** (wanted - 1).bit_length()
-            self._kernel = self.owner.kernel(ahead if reach is None else min(ahead, reach), device)
+            self._kernel = self.owner.shared_kernel(ahead if reach is None else min(ahead, reach), device)
         return self._kernel[:count]
 
     def _countdown(self) -> Tensor:

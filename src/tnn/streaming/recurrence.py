@@ -157,7 +157,7 @@ class Recurrence(State):
         `steps` (batch or 1, n): how many inputs of its row precede each new one, below 0 at padding.
         """
         assert self._state is not None
-        kernel = self.owner.kernel(line.shape[1], line.device)
+        kernel = self.owner.shared_kernel(line.shape[1], line.device)
         y = toeplitz_matmul(line, kernel, causal=True, backend=self.owner.backend)
         powers = self.kernel.powers(n + 1)  # (n + 1, 2 * poles), in float64
         real, imaginary = powers[steps[:, -1] + 1].unsqueeze(-1).chunk(2, 1)  # (batch or 1, poles, 1)
