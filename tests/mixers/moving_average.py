@@ -1,6 +1,5 @@
 """A mixer as a user would write it: an exponential moving average with a learned rate per channel, and its state."""
 
-import copy
 import math
 
 import torch
@@ -8,6 +7,7 @@ from torch import nn
 
 from tnn.mixers import Mixer
 from tnn.ops import toeplitz_matmul
+from tnn.streaming import State
 
 
 class MovingAverage(Mixer):
@@ -49,21 +49,11 @@ class MovingAverage(Mixer):
         return AverageState(self)
 
 
-class AverageState:
+class AverageState(State):
     """The newest average of each row."""
-
-    croppable = False
-
-    def __init__(self, owner):
-        self.owner = owner
-        self.reset()
 
     def reset(self):
         self.seen, self.average = 0, None
-
-    @property
-    def batch_size(self):
-        return None if self.average is None else len(self.average)
 
     def __call__(self, x, mask=None):
         average = x.new_zeros(x.shape[0], x.shape[2]) if self.average is None else self.average
@@ -74,13 +64,3 @@ class AverageState:
             outputs.append(average)
         self.average, self.seen = average, self.seen + x.shape[1]
         return self.owner.out_proj(torch.stack(outputs, 1))
-
-    def crop(self, count):
-        raise ValueError("an average cannot forget its newest inputs")
-
-    def select(self, rows):
-        if self.average is not None:
-            self.average = self.average.index_select(0, rows)
-
-    def __deepcopy__(self, memo):
-        return copy.copy(self)

@@ -1,6 +1,7 @@
 """One protocol for the states of all causal mixers: tnn.streaming.State."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -23,10 +24,10 @@ def _no_grad(one_thread):
         yield
 
 
-def mixer_of(name, **options):
+def mixer_of(name, size=SIZE, **options):
     entry = find_mixer(name)
     heads = {"num_heads": 2} if "num_heads" in entry.cls.option_names() else {}
-    mixer = entry.cls(SIZE, causal=True, **heads, **entry.small_options, **options).double().eval()
+    mixer = entry.cls(size, causal=True, **heads, **entry.small_options, **options).double().eval()
     for parameter in mixer.parameters():
         if parameter.ndim == 1 or parameter.abs().max() < 0.01:  # gates that start closed would hide mistakes
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -110,6 +111,41 @@ def test_crop_removes_the_newest_inputs_or_is_refused(name):
     state.crop(3)
     assert (state.seen, state.batch_size) == (9, 2)
     close(mixer(x[:, 9:], state=state), mixer(x)[:, 9:])
+
+
+@pytest.mark.parametrize("name", sorted(CROPPABLE))
+@pytest.mark.parametrize("back", [2, 5, 12])
+def test_crop_is_exact_after_padding(name, back):
+    """On the left, and among what is removed: each row loses its real tokens of the newest inputs."""
+    mixer, x, new = mixer_of(name), tokens(3, 12), tokens(3, 6)
+    mask = torch.ones(3, 12, dtype=torch.bool)
+    mask[0, :4] = mask[1, 8:11] = False
+    state = new_state(mixer.state_owner)
+    mixer(x, mask, state)
+    state.crop(back)
+    assert state.seen == 12 - back
+    y = torch.cat([mixer(new[:, :1], state=state), mixer(new[:, 1:], state=state)], 1)
+    for row in range(3):
+        kept = x[row, : 12 - back][mask[row, : 12 - back]]
+        close(y[row], mixer(torch.cat([kept, new[row]])[None])[0, -6:])
+
+
+@with_state
+def test_a_state_is_plain_data(name):
+    """Pickled without its module, it goes on in one of the same structure and is refused by another."""
+    mixer, x = mixer_of(name), tokens(2)
+    state = new_state(mixer.state_owner)
+    for part in x[:, :9].split([7, 1, 1], 1):
+        mixer(part, state=state)
+    data = pickle.dumps(state)
+    assert len(data) < 20_000
+    twin = pickle.loads(data)
+    assert (twin.owner, twin.seen, twin.batch_size) == (None, 9, 2)
+    if name != "gss":  # its operator has as many channels in both
+        with pytest.raises(ValueError, match="another structure"):
+            twin.bind(mixer_of(name, 2 * SIZE).state_owner)
+    twin.bind(mixer.state_owner)
+    close(mixer(x[:, 9:], state=twin), mixer(x)[:, 9:])
 
 
 @with_state

@@ -112,7 +112,7 @@ def test_what_generic_code_reads_is_there():
     sizes = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1}
     for use_cache in (None, False, True):
         model = tnn.TNNForCausalLM(TNNConfig(**sizes, use_cache=use_cache)).eval()
-        assert (model(ids).past_key_values is not None) == bool(use_cache)
+        assert (model(ids).past_key_values is not None) == (use_cache is not False)  # None: as 0.1 has saved it
         assert model.generate(ids, max_new_tokens=2, do_sample=False, eos_token_id=None).shape == (1, 5)
 
 

@@ -4,7 +4,8 @@ import copy
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import AutoModelForCausalLM, DynamicCache, GenerationConfig
+from transformers.generation.configuration_utils import ALL_CACHE_IMPLEMENTATIONS
 
 from tnn import TNNConfig, TNNForCausalLM
 from tnn.models.cache import TNNCache
@@ -28,6 +29,7 @@ KERNELS = {
 }
 kernels = pytest.mark.parametrize("kernel", KERNELS)
 cached = pytest.mark.parametrize("kernel", [k for k in KERNELS if k != "normalized"])
+CROPPABLE = ["decay 0.9", "decay 0.99", "decay 1", "free", "learned decay", "positions", "attention", "hybrid"]
 GREEDY = {"do_sample": False, "eos_token_id": None, "max_new_tokens": 80}
 
 
@@ -124,6 +126,25 @@ def test_assisted(kernel, model_of):
     assert torch.equal(model.generate(prompt(1), prompt_lookup_num_tokens=3, **GREEDY), expected)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", CROPPABLE)
+def test_assisted_on_left_padded_prompts(kernel, model_of):
+    """The prompt and the first candidates are one part, with padding in it, of which tokens are taken back."""
+    model, assistant = model_of(kernel), model_of("decay 0.9", num_hidden_layers=1)
+    mask = torch.ones(1, 37, dtype=torch.long)
+    mask[:, :9] = 0
+    options = {**GREEDY, "attention_mask": mask, "max_new_tokens": 40}
+    expected = model.generate(prompt(1), use_cache=False, **options)
+    assert torch.equal(model.generate(prompt(1), assistant_model=assistant, **options), expected)
+    assert torch.equal(model.generate(prompt(1), prompt_lookup_num_tokens=3, **options), expected)
+
+
+def test_assistants_must_take_tokens_back(model_of):
+    for kernel in ("state space", "normalized"):
+        with pytest.raises(ValueError, match=r"^assistant_model must take tokens back: it has no cache, or one of"):
+            model_of("decay 0.9").generate(prompt(1), assistant_model=model_of(kernel), **GREEDY)
+
+
 def test_assisted_is_refused_where_tokens_cannot_be_taken_back(model_of):
     exact, converted = model_of("decay 0.9"), model_of("state space")
     for model, name, options in (
@@ -194,6 +215,44 @@ def test_half_precision(kernel, model_of):
 
 
 # --- refusals
+
+
+CACHES = [*ALL_CACHE_IMPLEMENTATIONS, "paged", "no such thing"]
+
+
+@pytest.mark.parametrize("name", [name for name in CACHES if name != "dynamic"])
+def test_other_kinds_of_cache_are_refused(name, model_of):
+    model = model_of("decay 0.9")
+    message = f'^cache_implementation must be "dynamic" for this model, which has its own; got {name!r}$'
+    with pytest.raises(ValueError, match=message):
+        model.generate(prompt(1), cache_implementation=name, **GREEDY)
+    config = GenerationConfig(**GREEDY)
+    config.cache_implementation = name
+    with pytest.raises(ValueError, match=message):
+        model.generate(prompt(1), config)
+    model.generation_config.cache_implementation = name
+    with pytest.raises(ValueError, match=message):
+        model.generate(prompt(1), **GREEDY)
+
+
+def test_the_name_of_the_own_cache_is_accepted(model_of):
+    model = model_of("decay 0.9")
+    expected = model.generate(prompt(1), **GREEDY)
+    model.generation_config.cache_implementation = "static"  # of a file; what is given to generate() counts more
+    assert torch.equal(model.generate(prompt(1), cache_implementation="dynamic", **GREEDY), expected)
+
+
+def test_continuous_batching_is_refused(model_of):
+    with pytest.raises(ValueError, match=r"^continuous batching"):
+        model_of("decay 0.9").generate_batch([[5, 6, 7]])
+
+
+def test_a_cache_with_use_cache_false_is_refused(model_of):
+    """transformers would run the whole text after what the cache has seen of it."""
+    model = model_of("decay 0.9")
+    cache = model(prompt(1)).past_key_values
+    with pytest.raises(ValueError, match=r"^past_key_values needs use_cache=True"):
+        model.generate(prompt(1, 40), past_key_values=cache, use_cache=False, **GREEDY)
 
 
 def test_foreign_caches_are_refused(model_of):

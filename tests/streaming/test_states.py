@@ -1,6 +1,7 @@
 """A sequence in parts equals the sequence at once, for every state, split and kernel."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tnn.layers import ToeplitzOperator
+from tnn.layers import state as layers_state
 from tnn.layers.poles import PoleKernel
 from tnn.layers.sequences import Sequences
 from tnn.streaming import History, Recurrence, new_state, realize, realize_by_dft
@@ -188,13 +190,101 @@ def test_poles_stay_within_the_rate():
     assert (operator.truncation_bound() < 1e-4).all()
 
 
-def test_padding_cannot_be_taken_back():
-    state = History(operator_of("decay 0.9"))
-    state(torch.randn(1, 6, D), Sequences(torch.tensor([[True] * 4 + [False] * 2])))
-    state(torch.randn(1, 3, D))
-    state.crop(3)
-    with pytest.raises(ValueError, match="there was padding"):
-        state.crop(1)
+@pytest.mark.parametrize("kernel", [k for k in KERNELS if k != "poles"])
+@pytest.mark.parametrize("parts", [[70], [40, 30], [35, 20, *[1] * 15]])
+@pytest.mark.parametrize("back", [1, 12, 25, 70])
+def test_tokens_can_be_taken_back_where_there_was_padding(kernel, parts, back):
+    """On the left, among the tokens that are removed and before them; the rows lose different numbers of tokens."""
+    operator = operator_of(kernel)
+    x, mask = torch.randn(4, 90, D), torch.ones(4, 90, dtype=torch.bool)
+    mask[0, :50] = False
+    mask[1, 62:66] = False
+    mask[2, 30:60] = False
+    state = History(operator)
+    for part, real in zip(x[:, :70].split(parts, 1), mask[:, :70].split(parts, 1), strict=True):
+        state(part, None if real.all() else Sequences(real))
+    state.crop(back)
+    assert state.seen == 70 - back
+    state.crop(0)
+    new = torch.randn(4, 20, D)
+    y = torch.cat([state(new[:, :1]), state(new[:, 1:2]), state(new[:, 2:])], 1)
+    for row in range(4):
+        kept = x[row : row + 1, : 70 - back][:, mask[row, : 70 - back]]
+        close(y[row : row + 1], operator(torch.cat([kept, new[row : row + 1]], 1))[:, -20:])
+
+
+def test_tokens_can_be_taken_back_twice():
+    operator = operator_of("decay 1")
+    x, mask = torch.randn(2, 40, D), torch.ones(2, 40, dtype=torch.bool)
+    mask[0, 10:13] = mask[1, 25:30] = False
+    state = History(operator)
+    state(x[:, :20], Sequences(mask[:, :20]))
+    state(x[:, 20:], Sequences(mask[:, 20:]))
+    state.crop(12)  # padding of the second row among them
+    state.crop(16)  # of the first row
+    new = torch.randn(2, 5, D)
+    y = state(new)
+    for row in range(2):
+        kept = x[row : row + 1, :12][:, mask[row, :12]]
+        close(y[row : row + 1], operator(torch.cat([kept, new[row : row + 1]], 1))[:, -5:])
+
+
+def test_what_is_too_long_ago_to_know_is_refused(monkeypatch):
+    monkeypatch.setattr(layers_state, "MARKS", 8)
+    state = History(operator_of("decay 1"))
+    state(torch.randn(1, 6, D), Sequences(torch.tensor([[False] * 2 + [True] * 4])))
+    state(torch.randn(1, 6, D), Sequences(torch.tensor([[False] * 2 + [True] * 4])))
+    with pytest.raises(ValueError, match="cannot remove 9 tokens: there was padding before the newest 8"):
+        state.crop(9)
+    state.crop(8)
+    assert state.seen == 4
+
+
+@pytest.mark.parametrize("decay", [0.99999, 1.0])
+def test_coefficients_are_made_for_the_text_and_not_for_the_reach(decay):
+    operator = ToeplitzOperator(D, causal=True, rpe_size=8, rpe_num_layers=2, decay=decay).eval()
+    made = []
+    kernel = operator.shared_kernel
+    operator.shared_kernel = lambda length, device: made.append(length) or kernel(length, device)
+    state, x = History(operator), torch.randn(1, 500, D)
+    y = torch.cat([state(part) for part in x.split([1, 1, 98, *[1] * 300, 100], 1)], 1)
+    assert max(made) <= 1024  # two powers of two above the text; the reach is 2 million, or has no end
+    assert len(made) <= 6
+    assert len(operator._cache._kept.kernel) <= 1024
+    del operator.shared_kernel
+    close(y, operator(x))
+
+
+# --- plain data
+
+
+@kernels
+@pytest.mark.parametrize("parts", [[0], [70], [70, 1, 1, 1]])
+def test_a_pickled_state_goes_on_in_an_operator_of_the_same_structure(kernel, parts):
+    operator = operator_of(kernel)
+    x = torch.randn(2, 100, D)
+    state = new_state(operator)
+    for part in x[:, : sum(parts)].split(parts, 1) if parts != [0] else ():
+        state(part)
+    data = pickle.dumps(state)
+    assert len(data) < 2000 + state.seen * 2 * D * 4 + 2 * 10 * D * 4 + 2 * 16 * D * 4
+    assert b"layers.operator" not in data  # no module
+    twin = pickle.loads(data)
+    assert (twin.owner, twin.seen, twin.batch_size) == (None, state.seen, state.batch_size)
+    with pytest.raises(ValueError, match="belongs to another module, or to one of another structure"):
+        twin.bind(ToeplitzOperator(D + 1, causal=True))
+    twin.bind(operator_of(kernel))
+    close(twin(x[:, sum(parts) :]), operator(x)[:, sum(parts) :])
+    with pytest.raises(ValueError, match="belongs to another module"):
+        twin.bind(operator)
+
+
+def test_a_pickled_state_is_as_small_as_what_it_needs():
+    for kernel, size in (("decay 0.9", 173 - 1 + SPARE), ("poles", 10 + 16)):
+        operator = operator_of(kernel)
+        state = new_state(operator)
+        state(torch.randn(1, 5000, D))
+        assert len(pickle.dumps(state)) < 2000 + 4 * D * size
 
 
 def test_nothing_can_be_taken_back_at_any_time():

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,10 +17,11 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    Trainer,
     set_seed,
 )
 
-from tnn.models import TNNConfig, TNNForMaskedLM, TNNForSequenceClassification, load_preset
+from tnn.models import TNNConfig, TNNForMaskedLM, TNNForSequenceClassification, TNNImageConfig, load_preset
 from tnn.models.backbone import TNNLayer
 from tnn.training import runs
 from tnn.training.recipe import load_recipe, parse_recipe
@@ -66,6 +68,16 @@ def test_what_a_run_leaves(recipe, tmp_path):
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["checkpoint-10", "checkpoint-12"]
     assert not list(out.glob("*.bin"))  # no pickles
     assert not list(out.glob(".*"))
+
+
+def test_evaluation_makes_no_cache(monkeypatch):
+    given = []
+    monkeypatch.setattr(Trainer, "prediction_step", lambda self, model, inputs, loss_only: given.append(inputs))
+    trainer = RecipeTrainer.__new__(RecipeTrainer)
+    for config in (TNNConfig(), TNNImageConfig()):
+        trainer.model = SimpleNamespace(config=config)
+        trainer.prediction_step(trainer.model, {"labels": 1}, True)
+    assert given == [{"labels": 1, "use_cache": False}, {"labels": 1}]
 
 
 @pytest.mark.slow

@@ -134,21 +134,23 @@ class GatedToeplitzUnit(Mixer):
     @property
     def state_owner(self) -> ToeplitzOperator | None:
         operator = self.operator
-        if isinstance(operator, ToeplitzOperator) and operator.causal and not operator.depends_on_length:
-            return operator
-        return None
+        if not isinstance(operator, ToeplitzOperator) or not operator.causal or operator.depends_on_length:
+            return None
+        if operator.poles is not None and operator.poles.weights.is_meta:
+            return None  # on a disk: poles come in for a whole kernel, but not for a step
+        return operator
 
     def forward(self, x: Tensor, mask: Mask = None, state: State | None = None) -> Tensor:
         """x (..., n, hidden_size) and mask (..., n), or (..., h, w, hidden_size) and (..., h, w).
 
-        A `state` takes the operator's place if x is the next part of a sequence (see tnn.streaming).
+        With a `state` of the operator, x is the next part of a sequence (see tnn.streaming).
         """
         check_sequence("x", x, self.hidden_size, axes=self._axes)
         x, sequences = resolve_mask(x, mask)
         gate = self._activation(self.gate_proj(x))
         value = self._activation(self.value_proj(x))  # not zero at padded positions: the operator masks it
-        mix = self.operator if state is None else state
-        return self.out_proj(gate * mix(value, sequences))
+        mixed = self.operator(value, sequences) if state is None else self.operator(value, sequences, state)
+        return self.out_proj(gate * mixed)
 
     def extra_repr(self) -> str:
         return f"hidden_act={self.hidden_act}"

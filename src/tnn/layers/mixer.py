@@ -126,7 +126,7 @@ class Mixer(nn.Module):
         return super().train(mode)
 
     def extra_repr(self) -> str:
-        return f"causal={self.causal}" + (", as_published" if self.as_published else "")
+        return f"{self.hidden_size}, causal={self.causal}" + (", as_published" if self.as_published else "")
 
 
 def check_heads(name: str, hidden_size: int, num_heads: int) -> None:

@@ -13,6 +13,7 @@ from tnn.layers.kernel_cache import KernelCache, first_lags
 from tnn.layers.poles import PoleKernel
 from tnn.layers.position import INPUTS, NORMS, RelativePositionEncoder
 from tnn.layers.sequences import Mask, resolve_mask
+from tnn.layers.state import State
 from tnn.ops import Bandwidth, effective_bandwidth, toeplitz_matmul
 from tnn.ops.product import BACKENDS
 
@@ -168,18 +169,21 @@ class ToeplitzOperator(nn.Module):
         # A plain number, which a compiled graph can hold on to and guard; a learned rate is looked up when needed.
         self._fixed_bandwidth = effective_bandwidth(self.decay.rate, tolerance, causal=self.causal).lags
 
-    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None, state: State | None = None) -> Tensor:
         """x (..., n, channels), mask (..., n) true at real positions -> (..., n, channels).
 
-        Outputs at real positions are those of the unpadded rows; what stands at the others means nothing.
+        Outputs at real positions are those of the unpadded rows; what stands at the others means nothing. With a
+        `state` of this operator, x is the next part of a sequence (see tnn.streaming).
         """
+        if state is not None:
+            return state(x, mask)
         check_sequence("x", x, self.channels)
         x, sequences = resolve_mask(x, mask)
         if sequences is None:
             return self._product(x)
         if self.depends_on_length:
             return sequences.apply(self._product, x, needs_length=True)
-        kernel = self._kernel(
+        kernel = self.shared_kernel(
             x.shape[-2], x.device
         )  # once, for sequences of every length: lags past an end are ignored
         return sequences.apply(lambda rows: self._multiply(rows, kernel), x)
@@ -189,7 +193,7 @@ class ToeplitzOperator(nn.Module):
         return self.rpe is not None and self.rpe.depends_on_length
 
     def _product(self, x: Tensor) -> Tensor:
-        return self._multiply(x, self._kernel(x.shape[-2], x.device))
+        return self._multiply(x, self.shared_kernel(x.shape[-2], x.device))
 
     def _multiply(self, x: Tensor, kernel: Tensor) -> Tensor:
         return toeplitz_matmul(x, kernel, causal=self.causal, backend=self.backend)
@@ -214,10 +218,11 @@ class ToeplitzOperator(nn.Module):
     def kernel(self, length: int) -> Tensor:
         """The decayed coefficients for sequences of `length`: (w, channels) if causal, else (2w-1, channels)."""
         check_positive("length", length)
-        kernel = self._kernel(length, self._coefficient_source().device)
-        return kernel if kernel.requires_grad else kernel.clone()  # not the cache itself
+        kernel = self.shared_kernel(length, self._coefficient_source().device)
+        return kernel if kernel.requires_grad else kernel.clone()
 
-    def _kernel(self, length: int, device: torch.device) -> Tensor:
+    def shared_kernel(self, length: int, device: torch.device) -> Tensor:
+        """The same without a copy, for inputs on `device`: it is kept for later calls, and must not be changed."""
         lags = self._lags_kept(length)
         return self._cache.get(
             self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any, Protocol
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from tnn.layers.mixer import Mixer
 from tnn.layers.sequences import Mask, Sequences
+from tnn.layers.state import State
 from tnn.streaming.validation import next_part
 
 
@@ -38,17 +38,13 @@ class Stepping(Protocol):
     def step(self, x: Tensor, real: Tensor, memory: Any, /) -> tuple[Tensor, Any]: ...
 
 
-class RowState:
+class RowState(State):
     """The state of a causal mixer that computes its next outputs from a memory; see `Stepping`."""
 
-    croppable = False
-
-    def __init__(self, owner: Stepping):
-        self.owner = owner
-        self.reset()
+    owner: Stepping
 
     def reset(self) -> None:
-        self.seen = 0
+        super().reset()
         self._memory: Any = None
 
     @property
@@ -65,17 +61,8 @@ class RowState:
             x, real = sequences.zero_padding(x), sequences.real
         memory = self.owner.empty_memory(x) if self._memory is None else self._memory
         y, self._memory = self.owner.step(x, real, memory)
-        self.seen += x.shape[1]
+        self._count_inputs(x, sequences)
         return y
 
-    def crop(self, count: int) -> None:
-        raise ValueError("this state cannot remove tokens: it holds sums over all of them")
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order; a row may be repeated."""
-        if self._memory is not None:
-            self._memory = self._memory._make(t.index_select(0, rows.to(t.device)) for t in self._memory)
-
-    def __deepcopy__(self, memo: dict[int, object]) -> RowState:
-        """A shallow copy is independent: tensors are never changed in place."""
-        return copy.copy(self)
+    def _count_inputs(self, x: Tensor, sequences: Sequences | None) -> None:
+        self.seen = self.seen + x.shape[1]

@@ -49,22 +49,27 @@ class ConvolutionOperator(nn.Module):
         """
         raise NotImplementedError
 
-    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None, state: State | None = None) -> Tensor:
         """x (..., n, channels), mask (..., n) true at real positions -> (..., n, channels).
 
-        Outputs at real positions are those of the unpadded rows; outputs at padding have no meaning.
+        Outputs at real positions are those of the unpadded rows; outputs at padding have no meaning. With a `state` of
+        this operator, x is the next part of a sequence.
         """
+        if state is not None:
+            return state(x, mask)
         check_sequence("x", x, self.channels)
         x, sequences = resolve_mask(x, mask)
         if sequences is None:
             return self._product(x)
         if self.depends_on_length:
             return sequences.apply(self._product, x, needs_length=True)
-        kernel = self._kernel(x.shape[-2])  # once for all sequences: lags beyond their length are ignored
+        kernel = self.shared_kernel(
+            x.shape[-2], x.device
+        )  # once for all sequences: lags beyond their length are ignored
         return sequences.apply(lambda rows: self._multiply(rows, kernel), x)
 
     def _product(self, x: Tensor) -> Tensor:
-        return self._multiply(x, self._kernel(x.shape[-2]))
+        return self._multiply(x, self.shared_kernel(x.shape[-2], x.device))
 
     def _multiply(self, x: Tensor, kernel: Tensor) -> Tensor:
         return toeplitz_matmul(x, kernel, causal=self.causal, backend=self.backend)
@@ -72,10 +77,11 @@ class ConvolutionOperator(nn.Module):
     def kernel(self, length: int) -> Tensor:
         """The coefficients for sequences of `length`: (length, channels) if causal, else (2 length - 1, channels)."""
         check_positive("length", length)
-        kernel = self._kernel(length)
-        return kernel if kernel.requires_grad else kernel.clone()  # the caller must not change the cached one
+        kernel = self.shared_kernel(length, self.skip.device)
+        return kernel if kernel.requires_grad else kernel.clone()
 
-    def _kernel(self, length: int) -> Tensor:
+    def shared_kernel(self, length: int, device: torch.device) -> Tensor:
+        """The same without a copy, for inputs on `device`: it is kept for later calls, and must not be changed."""
         return self._cache.get(
             self,
             length,
@@ -117,7 +123,7 @@ class ConvolutionMixer(Mixer):
 
     def forward_from_state(self, x: Tensor, sequences: Sequences | None, state: State) -> Tensor:
         mask = None if self.ignores_mask else sequences
-        return self.transform(x, lambda values: state(values, mask))
+        return self.transform(x, lambda values: self.operator(values, mask, state))
 
 
 def in_slices(function: Callable[..., Tensor], *tensors: Tensor, numbers_per_channel: int) -> Tensor:

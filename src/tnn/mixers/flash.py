@@ -283,6 +283,9 @@ class FlashMemory(NamedTuple):
     length: Tensor  # (batch,): number of tokens so far
 
 
+torch.serialization.add_safe_globals([FlashMemory])
+
+
 @register_mixer(
     "flash-quad",
     channel_mixer=None,

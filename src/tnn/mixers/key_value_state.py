@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tnn.layers.sequences import Mask, Sequences
+from tnn.layers.state import State
 from tnn.streaming.validation import next_part
 
 if TYPE_CHECKING:
     from tnn.mixers.softmax import SoftmaxAttention
 
 
-class KeyValueState:
+class KeyValueState(State):
     """Attention over a sequence that arrives in parts: each call takes the next inputs and returns their outputs.
 
     Padding stays among the keys, hidden by a mask, so that the state can always be cropped.
     """
 
     croppable = True
-
-    def __init__(self, owner: SoftmaxAttention):
-        self.owner = owner
-        self.reset()
+    owner: SoftmaxAttention
 
     def reset(self) -> None:
-        self.seen = 0
+        super().reset()
         self._keys: Tensor | None = None  # (batch, heads, seen, head_size)
         self._values: Tensor | None = None
         self._real: Tensor | None = None  # (batch, seen); None if there has been no padding
@@ -45,19 +42,19 @@ class KeyValueState:
         keys = k if self._keys is None else torch.cat([self._keys, k], -2)
         values = v if self._values is None else torch.cat([self._values, v], -2)
         if sequences is not None or self._real is not None:
-            self._real = self._extended(x, sequences)
+            self._real = self._extended(x, sequences, keys.shape[-2] - x.shape[1])
         self._keys, self._values = keys, values
-        self.seen += x.shape[1]
+        self.seen = self.seen + x.shape[1]
         if self._real is None:
             return self.owner.output(self.owner.attend(q, keys, values))
         position = self._real.cumsum(-1)
         return self.owner.output(self.owner.attend(q, keys, values, self._visible(x.shape[1]), position))
 
-    def _extended(self, x: Tensor, sequences: Sequences | None) -> Tensor:
+    def _extended(self, x: Tensor, sequences: Sequences | None, seen: int) -> Tensor:
         """(batch, seen + n): which inputs are real, including those of x."""
         old = self._real
         if old is None:
-            old = torch.ones(x.shape[0], self.seen, dtype=torch.bool, device=x.device)
+            old = torch.ones(x.shape[0], seen, dtype=torch.bool, device=x.device)
         new = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if sequences is None else sequences.real
         return torch.cat([old, new], 1)
 
@@ -78,13 +75,3 @@ class KeyValueState:
             self._keys, self._values = self._keys[..., : self.seen, :], self._values[..., : self.seen, :]
         if self._real is not None:
             self._real = self._real[:, : self.seen]
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order; a row may be repeated."""
-        for name in ("_keys", "_values", "_real"):
-            if (value := getattr(self, name)) is not None:
-                setattr(self, name, value.index_select(0, rows.to(value.device)))
-
-    def __deepcopy__(self, memo: dict[int, object]) -> KeyValueState:
-        """A shallow copy is independent: tensors are never changed in place."""
-        return copy.copy(self)

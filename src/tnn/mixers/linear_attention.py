@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from tnn._precision import compute_dtype, no_autocast
 from tnn.layers.sequences import Mask, Sequences
+from tnn.layers.state import State
 from tnn.mixers.attention import Attention
 from tnn.streaming.validation import next_part
 
@@ -91,17 +90,13 @@ def causal_sums(q: Tensor, k: Tensor, v: Tensor, before: Tensor | None = None) -
     return y.flatten(-3, -2)[..., :n, :], sums[..., -1, :, :]
 
 
-class RunningSums:
+class RunningSums(State):
     """The state of linear attention: sums over all tokens so far. Its size is constant, and it cannot be cropped."""
 
-    croppable = False
-
-    def __init__(self, owner: LinearAttention):
-        self.owner = owner
-        self.reset()
+    owner: LinearAttention
 
     def reset(self) -> None:
-        self.seen = 0
+        super().reset()
         self._sums: Tensor | None = None  # (batch, heads, features, head_size + 1)
 
     @property
@@ -114,17 +109,5 @@ class RunningSums:
         x, sequences = next_part(x, mask, self.owner.hidden_size, self.batch_size)
         real = None if sequences is None else sequences.real
         y, self._sums = self.owner.advance(x, real, self._sums)
-        self.seen += x.shape[1]
+        self.seen = self.seen + x.shape[1]
         return y
-
-    def crop(self, count: int) -> None:
-        raise ValueError("this state cannot remove tokens: it holds sums over all of them")
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order; a row may be repeated."""
-        if self._sums is not None:
-            self._sums = self._sums.index_select(0, rows.to(self._sums.device))
-
-    def __deepcopy__(self, memo: dict[int, object]) -> RunningSums:
-        """A shallow copy is independent: tensors are never changed in place."""
-        return copy.copy(self)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tnn._checks import check_positive
-from tnn.layers.sequences import Mask
+from tnn.layers.state import CroppableState
 from tnn.mixers.aligned import AlignedMixer, RowState
 
 
@@ -90,27 +90,11 @@ class PositionalMemory(NamedTuple):
     length: Tensor  # (batch,): number of tokens so far
 
 
-class PositionalState(RowState):
+torch.serialization.add_safe_globals([PositionalMemory])
+
+
+class PositionalState(CroppableState, RowState):
     """Holds v of all tokens, so the newest can be removed: what is past the end of a row is not seen."""
 
-    croppable = True
-
-    def reset(self) -> None:
-        super().reset()
-        self._padded_until = 0  # the value of `seen` after the last part that had a mask
-
-    def __call__(self, x: Tensor, mask: Mask = None) -> Tensor:
-        y = super().__call__(x, mask)
-        if mask is not None:
-            self._padded_until = self.seen
-        return y
-
-    def crop(self, count: int) -> None:
-        """Remove the newest `count` inputs."""
-        if count > self.seen:
-            raise ValueError(f"cannot remove {count} tokens: only {self.seen} have been seen")
-        if self.seen - count < self._padded_until:
-            raise ValueError(f"cannot remove {count} tokens: there was padding among them or before")
-        if count:
-            self._memory = self._memory._replace(length=self._memory.length - count)
-            self.seen -= count
+    def _remove(self, count: int, real: Tensor | None) -> None:
+        self._memory = self._memory._replace(length=self._memory.length - (count if real is None else real))

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast
-from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils import logging
 from transformers.utils.output_capturing import capture_outputs
 
 from tnn._auto import complete_registration
@@ -19,6 +20,9 @@ from tnn.models.cache import TNNCache
 from tnn.models.configuration import TNNBlockConfig, TNNConfig
 from tnn.models.inputs import check_ids, find_sequences, positions_in_documents
 from tnn.models.positions import PositionEmbedding
+from tnn.streaming import new_state
+
+logger = logging.get_logger(__name__)
 
 
 class TNNLayer(GradientCheckpointingLayer, TNNBlock):
@@ -110,7 +114,6 @@ class TNNModel(TNNPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
 
-    @merge_with_config_defaults
     @capture_outputs
     def forward(
         self,
@@ -129,7 +132,8 @@ class TNNModel(TNNPreTrainedModel):
         (batch, n) restart with each of them, or if `cu_seqlens`, the offsets of a batch of one, tell where they begin.
 
         `use_cache` returns `past_key_values`, with which a later call takes the next tokens only; the mask may then be
-        that of all tokens so far.
+        that of all tokens so far. None: as `config.use_cache` says in evaluation, where the model can; not in training
+        and not in torch.export.
         """
         if inputs_embeds is None:
             if input_ids is None:
@@ -148,15 +152,16 @@ class TNNModel(TNNPreTrainedModel):
             cu_seqlens = kwargs.get("cu_seq_lens_q")  # the name that transformers' collators use
         if (seq_idx := kwargs.get("seq_idx")) is not None and position_ids is None:
             position_ids = positions_in_documents(seq_idx)
-        if past_key_values is None and use_cache and self.can_cache:
-            past_key_values = self.new_cache()
         if self.gradient_checkpointing and self.training:
             self._check_checkpointing()
-        states = self._states(past_key_values)
-        seen = 0 if past_key_values is None else past_key_values.get_seq_length()
+        seen = 0 if past_key_values is None else _checked_cache(past_key_values).get_seq_length()
         sequences, position_ids = find_sequences(inputs_embeds, attention_mask, position_ids, cu_seqlens, seen)
-        if sequences is not None and sequences.packed and past_key_values is not None:
+        packed = sequences is not None and sequences.packed
+        if past_key_values is None and self._wants_cache(use_cache, packed):
+            past_key_values = self.new_cache()
+        if packed and past_key_values is not None:
             raise ValueError("packed documents cannot be cached: give each a row, or use_cache=False")
+        states = self._states(past_key_values)
 
         x = inputs_embeds
         if self.config.scale_embedding:
@@ -180,16 +185,31 @@ class TNNModel(TNNPreTrainedModel):
             if isinstance(layer, TNNLayer) and layer.mixer.keeps_memory:
                 raise ValueError(f"mixer {name!r} keeps a memory, which gradient checkpointing would change twice")
 
+    def _wants_cache(self, use_cache: bool | None, packed: bool) -> bool:
+        if use_cache is None:
+            traced = torch.compiler.is_exporting() or torch.jit.is_tracing()  # type: ignore[attr-defined]
+            by_default = bool(self.config.use_cache) and not self.training and not traced
+            return by_default and not packed and self.can_cache
+        if use_cache and self.gradient_checkpointing and self.training:
+            logger.warning_once("use_cache=True has no effect with gradient checkpointing, which runs each layer twice")
+            return False
+        return use_cache
+
     @property
     def can_cache(self) -> bool:
         """Whether every layer has a state: in causal models, unless outputs change with the length."""
         return self.config.is_decoder and None not in self.state_owners
 
+    @property
+    def can_take_back(self) -> bool:
+        """Whether the newest tokens can be removed from its cache."""
+        return self.can_cache and self.new_cache().is_croppable
+
     def new_cache(self) -> TNNCache:
         """An empty cache, for a sequence that will come in parts."""
         if not self.can_cache:
             raise ValueError("no cache for this model: it is bidirectional, or a layer has no state")
-        return TNNCache(self.state_owners)
+        return TNNCache([new_state(owner) for owner in self.state_owners])
 
     @property
     def state_owners(self) -> list[Any]:
@@ -204,11 +224,15 @@ class TNNModel(TNNPreTrainedModel):
     def _states(self, cache: TNNCache | None) -> list[Any]:
         if cache is None:
             return [None] * len(self.layers)
-        if not isinstance(cache, TNNCache):
-            raise TypeError(f"past_key_values must be a cache that this model has returned; got {type(cache).__name__}")
         if self.gradient_checkpointing and self.training:
             raise ValueError("a cache cannot be used with gradient checkpointing, which runs each layer twice")
         return cache.states_of(self.state_owners)
+
+
+def _checked_cache(cache: Any) -> TNNCache:
+    if not isinstance(cache, TNNCache):
+        raise TypeError(f"past_key_values must be a cache that this model has returned; got {type(cache).__name__}")
+    return cache
 
 
 class XavierMap(nn.Linear):

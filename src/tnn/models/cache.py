@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from tnn.streaming import State, new_state
+from tnn.streaming import State
 
 
 class TNNCacheLayer(CacheLayerMixin):
@@ -16,9 +19,9 @@ class TNNCacheLayer(CacheLayerMixin):
 
     supports_early_init = False
 
-    def __init__(self, owner: Any):
+    def __init__(self, state: State):
         super().__init__()
-        self.state: State = new_state(owner)
+        self.state = state
 
     @property
     def is_croppable(self) -> bool:
@@ -73,24 +76,108 @@ class TNNCacheLayer(CacheLayerMixin):
 
 
 class TNNCache(Cache):
-    """What a causal model remembers of the tokens it has seen.
+    """What a causal model remembers of the tokens it has seen: tensors and numbers, without the model.
+
+    It can be copied, pickled, and continued in another process with the same model. As a pytree, its leaves are tensors
+    alone, so it can go into and come out of an exported graph.
 
     >>> import torch
     >>> from tnn import TNNConfig, TNNForCausalLM
     >>> model = TNNForCausalLM(TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2)).eval()
     >>> with torch.no_grad():
-    ...     cache = model(torch.tensor([[5, 6, 7]]), use_cache=True).past_key_values
+    ...     cache = model(torch.tensor([[5, 6, 7]])).past_key_values
     ...     logits = model(torch.tensor([[8]]), past_key_values=cache).logits   # of token 8, after 5, 6, 7
     >>> cache.get_seq_length()
     4
     """
 
-    def __init__(self, owners: list[Any]):
-        super().__init__(layers=[TNNCacheLayer(owner) for owner in owners])
+    def __init__(self, states: list[State]):
+        super().__init__(layers=[TNNCacheLayer(state) for state in states])
+
+    @property
+    def states(self) -> list[State]:
+        """The state of each layer."""
+        return [layer.state for layer in self.layers]
 
     def states_of(self, owners: list[Any]) -> list[State]:
-        """The state of each layer, checked to belong to these owners: one mixer or operator per layer."""
-        states = [layer.state for layer in self.layers]
-        if len(states) != len(owners) or any(s.owner is not o for s, o in zip(states, owners, strict=True)):
-            raise ValueError("past_key_values belongs to another model; use a cache that this model has returned")
-        return states
+        """The same, checked to belong to these owners: one mixer or operator per layer.
+
+        States that come from a file, another process or a graph have no owner yet, and get theirs here.
+        """
+        try:
+            for state, owner in zip(self.states, owners, strict=True):
+                state.bind(owner)
+        except ValueError as error:
+            raise ValueError(
+                "past_key_values belongs to another model; use a cache that this model has returned"
+            ) from error
+        return self.states
+
+
+# --- as a pytree of tensors
+
+
+def _named_values(cache: TNNCache) -> Iterator[tuple[str, Any]]:
+    """Numbers become tensors, so that a graph is not made for one number of tokens alone."""
+    for i, state in enumerate(cache.states):
+        for path, value in pytree.tree_flatten_with_path(state.content())[0]:
+            if isinstance(value, int | torch.SymInt):
+                value = torch.scalar_tensor(value, dtype=torch.int64)  # type: ignore[arg-type]
+            yield "_".join(["layer", str(i), *map(_key, path)]), value
+
+
+def _key(entry: Any) -> str:
+    """Of a dictionary or a named tuple."""
+    return str(entry.key if isinstance(entry, pytree.MappingKey) else entry.name).strip("_")
+
+
+def _flatten(cache: TNNCache) -> tuple[list[Any], list[Any]]:
+    context = [(type(s), s.made_for, pytree.tree_structure(s.content())) for s in cache.states]
+    return [value for _, value in _named_values(cache)], context
+
+
+def _flatten_with_keys(cache: TNNCache) -> tuple[list[Any], list[Any]]:
+    return [(pytree.MappingKey(name), value) for name, value in _named_values(cache)], _flatten(cache)[1]
+
+
+def _unflatten(values: Iterable[Any], context: list[Any]) -> TNNCache:
+    rest, states = iter(values), []
+    for kind, made_for, spec in context:
+        own = [_as_number(next(rest)) for _ in range(spec.num_leaves)]
+        states.append(kind.from_content(pytree.tree_unflatten(own, spec), made_for))
+    return TNNCache(states)
+
+
+def _as_number(value: Any) -> Any:
+    """Tensors without axes are numbers, except in a graph, which knows them later."""
+    known = type(value) is Tensor and value.ndim == 0 and not torch.compiler.is_compiling()
+    return int(value) if known else value
+
+
+def _to_json(context: list[Any]) -> str:
+    return json.dumps([[kind.__qualname__, made_for, pytree.treespec_dumps(spec)] for kind, made_for, spec in context])
+
+
+def _from_json(text: str) -> list[Any]:
+    """A file names a kind of state among those that have been imported; it cannot have anything imported."""
+    known = {kind.__qualname__: kind for kind in _kinds(State)}
+    return [(known[name], made_for, pytree.treespec_loads(spec)) for name, made_for, spec in json.loads(text)]
+
+
+def _kinds(kind: type[State]) -> Iterator[type[State]]:
+    for derived in kind.__subclasses__():
+        yield derived
+        yield from _kinds(derived)
+
+
+pytree.register_pytree_node(
+    TNNCache,
+    _flatten,
+    _unflatten,
+    serialized_type_name="tnn.TNNCache",
+    to_dumpable_context=_to_json,
+    from_dumpable_context=_from_json,
+    flatten_with_keys_fn=_flatten_with_keys,
+)
+
+torch.serialization.add_safe_globals([TNNCache, TNNCacheLayer])

@@ -203,7 +203,7 @@ class TNNConfig(TNNBlockConfig):
       ablations. `mixer_options` are the options of the mixer that have no field here; for a list of mixers, a
       dictionary of them per mixer. Attention has `num_attention_heads`; a mixer that was published with a
       feed-forward layer has one of `glu_expansion * hidden_size` channels. See docs/mixers.md.
-    - `use_cache`: whether `forward` returns a cache if it is not told; None: no. `generate` always uses one.
+    - `use_cache`: whether `forward` returns a cache in evaluation if it is not told, and `generate` uses one.
     - `embedding_size`, where it is not `hidden_size`; `lm_head_bias`: a bias in the output of a causal model.
     - `initializer`: "gtu" (projections of the GTU from N(0, `initializer_range`), the rest torch's default), "normal"
       (every dense layer and embedding so, biases 0), "torch" (torch's default, embeddings from N(0,
@@ -225,13 +225,15 @@ class TNNConfig(TNNBlockConfig):
     scale_embedding: bool = True
     embedding_norm: bool = False
     tie_word_embeddings: bool = True
-    use_cache: bool | None = None
+    use_cache: bool | None = True
     lm_head_bias: bool = False
     pad_token_id: int | None = 1
     bos_token_id: int | None = 0
     eos_token_id: int | list[int] | None = 2
 
     def __post_init__(self, **kwargs: Any) -> None:
+        if self.use_cache is None:  # as models of version 0.1 have saved it
+            self.use_cache = True
         check_positive("vocab_size", self.vocab_size)
         if self.embedding_size is not None:
             check_positive("embedding_size", self.embedding_size)

@@ -127,15 +127,34 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
     def _can_remove_tokens(self) -> bool:
         return not self.model.can_cache or all(layer.is_croppable for layer in self.model.new_cache().layers)
 
+    def generate(self, inputs: Any = None, generation_config: Any = None, **kwargs: Any) -> Any:
+        """As in transformers. `cache_implementation` can be "dynamic" only: the cache of this model."""
+        asked = (kwargs, vars(generation_config) if generation_config is not None else {}, vars(self.generation_config))
+        chosen = next((value for place in asked if (value := place.get("cache_implementation")) is not None), None)
+        if chosen not in (None, "dynamic"):
+            raise ValueError(
+                f'cache_implementation must be "dynamic" for this model, which has its own; got {chosen!r}'
+            )
+        assistant = kwargs.get("assistant_model")
+        if isinstance(assistant, TNNForCausalLM) and not assistant.model.can_take_back:
+            raise ValueError("assistant_model must take tokens back: it has no cache, or one of constant size")
+        return super().generate(inputs, generation_config, **kwargs)
+
+    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
+        raise ValueError("continuous batching (generate_batch) needs keys and values in pages; use generate()")
+
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
         """generate() asks for a cache: ours, or none if the model runs the whole prefix at each step."""
+        given = model_kwargs.get("past_key_values")
+        if given is not None and generation_config.use_cache is False:
+            raise ValueError("past_key_values needs use_cache=True: without a cache, the whole text is run again")
         if not self.model.can_cache:
             if model_kwargs.get("inputs_embeds") is not None:
                 raise ValueError("generate() from inputs_embeds needs a cache, which this configuration cannot have")
             generation_config.use_cache = False
-        elif generation_config.use_cache is not False and model_kwargs.get("past_key_values") is None:
+        elif generation_config.use_cache is not False and given is None:
             model_kwargs["past_key_values"] = self.model.new_cache()
 
 
@@ -362,7 +381,7 @@ class TNNForTokenClassification(TNNPreTrainedModel):
             attention_mask=attention_mask,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            **kwargs,
+            **{"use_cache": False, **kwargs},
         )
         logits = self.classifier(outputs.last_hidden_state)
         loss = None
@@ -377,7 +396,7 @@ class TNNForTokenClassification(TNNPreTrainedModel):
 def _encode(
     model: TNNModel, input_ids: Tensor | None, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, BaseModelOutputWithPast]:
-    outputs = model(input_ids, attention_mask=attention_mask, **kwargs)
+    outputs = model(input_ids, attention_mask=attention_mask, **{"use_cache": False, **kwargs})
     return pool(outputs.last_hidden_state, attention_mask, model.config.pooling), outputs
 
 

@@ -37,8 +37,9 @@ def find_sequences(
     if counted is not None and counted.shape[-1] == n:
         counted = counted + seen
     if attention_mask is not None:
-        if seen and attention_mask.ndim == 2 and attention_mask.shape[1] == seen + n:
-            attention_mask = attention_mask[:, seen:]
+        total = seen + n if isinstance(seen, int) else None  # a tensor in a graph, which cannot compare it
+        if attention_mask.ndim == 2 and attention_mask.shape[1] != n and total in (None, attention_mask.shape[1]):
+            attention_mask = attention_mask[:, -n:]
         attention_mask = checked_mask(attention_mask, x, "attention_mask")
         readable = not (torch.compiler.is_compiling() or attention_mask.is_meta)
         if readable and bool(attention_mask.all()):
@@ -52,8 +53,8 @@ def find_sequences(
     documents = None if position_ids is None else _documents(position_ids, attention_mask)
     if position_ids is None and counted is not None:
         position_ids = counted[:, -n:].clamp_min(0)
-    elif position_ids is None and seen:
-        position_ids = torch.arange(seen, seen + n, device=x.device).unsqueeze(0)
+    elif position_ids is None and (not isinstance(seen, int) or seen > 0):
+        position_ids = (torch.arange(n, device=x.device) + seen).unsqueeze(0)
     if documents is not None:
         return Sequences(documents), position_ids
     return None if attention_mask is None else Sequences(attention_mask), position_ids

@@ -3,12 +3,12 @@
 from typing import Any
 
 from tnn._lazy import public_names
-from tnn.layers.state import State
+from tnn.layers.state import CroppableState, State
 from tnn.streaming.history import History
 from tnn.streaming.realization import Realization, realize, realize_by_dft
 from tnn.streaming.recurrence import Recurrence
 
-__all__ = ["History", "Realization", "Recurrence", "State", "new_state", "realize", "realize_by_dft"]
+__all__ = ["CroppableState", "History", "Realization", "Recurrence", "State", "new_state", "realize", "realize_by_dft"]
 
 __dir__ = public_names(__name__)
 

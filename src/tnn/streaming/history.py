@@ -7,14 +7,14 @@ where that has one, and grows otherwise. Any split of a sequence into parts give
 
 from __future__ import annotations
 
-import copy
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from tnn._precision import compute_dtype
 from tnn.layers.sequences import Mask, Sequences
+from tnn.layers.state import CroppableState
 from tnn.ops import toeplitz_matmul
 from tnn.streaming.validation import next_part
 
@@ -35,10 +35,10 @@ class CausalOperator(Protocol):
     def reach(self) -> int | None: ...  # lags that are not zero; None if there is no end
     @property
     def backend(self) -> str: ...
-    def kernel(self, length: int, /) -> Tensor: ...  # (<= length, d)
+    def shared_kernel(self, length: int, device: torch.device, /) -> Tensor: ...  # (<= length, d)
 
 
-class History:
+class History(CroppableState):
     """y = T x of a sequence that comes in parts: each call takes the next inputs and returns their outputs.
 
     >>> import torch
@@ -51,7 +51,8 @@ class History:
     ...     torch.testing.assert_close(torch.cat(parts, 1), operator(x), atol=1e-5, rtol=1e-5)
     """
 
-    croppable = True
+    derived = ("_kernel", "_near")
+    owner: CausalOperator
 
     def __init__(self, operator: CausalOperator):
         if not operator.causal:
@@ -60,17 +61,15 @@ class History:
             raise ValueError(
                 'a state needs coefficients that stay: with rpe_input="normalized" they change with the length'
             )
-        self.owner = operator
-        self.reset()
+        super().__init__(operator)
 
     def reset(self) -> None:
-        self.seen = 0
+        super().reset()
         self._past: Tensor | None = None  # (batch, <= reach - 1 + SPARE, d)
         self._recent: Tensor | None = None  # (batch, BLOCK, d), of which _count are filled
         self._count = 0
-        self._padded_until = 0  # how many tokens had been seen after the last part with padding in it
         self._ahead: Tensor | None = None  # (batch, BLOCK, d): what the past adds to the outputs of this block
-        self._kernel: Tensor | None = None  # (lags, d)
+        self._kernel: Tensor | None = None  # (lags, d): as many as have been needed so far
         self._near: Tensor | None = None  # the first of them, reversed
 
     @property
@@ -84,12 +83,13 @@ class History:
         if self._past is None:
             self._past = x.new_zeros(x.shape[0], 0, x.shape[2], dtype=compute_dtype(x))
         wide = x.to(self._past.dtype)
-        one_by_one = x.shape[1] <= BLOCK - self._count and sequences is None and not torch.is_grad_enabled()
-        y = self._few(wide) if one_by_one else self._many(wide, sequences)
-        self.seen += x.shape[1]
-        if sequences is not None:
-            self._padded_until = self.seen
+        y = self._few(wide) if sequences is None and self._are_few(x.shape[1]) else self._many(wide, sequences)
+        self._count_inputs(x, sequences)
         return y.to(x.dtype)
+
+    def _are_few(self, n: int) -> bool:
+        """Whether to mix n inputs one by one; the first part, if it is longer than one, is mixed as without a state."""
+        return not _is_recorded() and n <= BLOCK - self._count and (n == 1 or self.seen > 0)
 
     def _few(self, x: Tensor) -> Tensor:
         """Inputs that fit into the current block."""
@@ -103,7 +103,7 @@ class History:
         if x.shape[1] == 1:
             y = (self._recent[:, :end] * self._countdown()[-end:]).sum(1, keepdim=True)  # sum_j t_{i-j} x_j
         else:
-            y = toeplitz_matmul(self._recent[:, :end], self._lags(BLOCK), causal=True)[:, first:]
+            y = self._product(self._recent[:, :end])[:, first:]
         y += self._ahead[:, first:end]
         self._count = end
         if end == BLOCK:
@@ -116,7 +116,7 @@ class History:
         assert self._past is not None
         n = x.shape[1]
         if sequences is None:
-            line = torch.cat([self._past, x], 1)
+            line = torch.cat([self._past, x], 1) if self._past.shape[1] else x
             y = self._product(line)
         else:
             line = torch.cat([self._past, sequences.zero_padding(x)], 1)
@@ -143,11 +143,18 @@ class History:
         return toeplitz_matmul(line, self._lags(line.shape[1]), causal=True, backend=self.owner.backend)
 
     def _lags(self, count: int) -> Tensor:
-        """(<= count, d): the first coefficients; computed ahead, twice as many each time, if the reach has no end."""
-        if torch.is_grad_enabled():
-            return self.owner.kernel(count)
-        if self._kernel is None or (len(self._kernel) < count and self.owner.reach is None):
-            self._kernel = self.owner.kernel(self.owner.reach or 2 ** (count - 1).bit_length())
+        """(<= count, d): the first coefficients; kept, and twice as many the next time, up to the reach."""
+        assert self._past is not None
+        device = self._past.device
+        if _is_recorded():
+            return self.owner.shared_kernel(count, device)
+        reach = self.owner.reach
+        wanted = count if reach is None else min(count, reach)
+        if self._kernel is None:
+            self._kernel = self.owner.shared_kernel(wanted, device)
+        elif len(self._kernel) < wanted:
+            ahead = 2 ** (wanted - 1).bit_length()
+            self._kernel = self.owner.shared_kernel(ahead if reach is None else min(ahead, reach), device)
         return self._kernel[:count]
 
     def _countdown(self) -> Tensor:
@@ -177,42 +184,38 @@ class History:
         if reach is None:
             self._past = line
             return
-        newest = line[:, max(0, line.shape[1] - (reach - 1 + SPARE)) :]
-        may_write = not torch.is_grad_enabled() and self._past.is_inference() == torch.is_inference_mode_enabled()
+        newest = line[:, torch.sym_max(0, line.shape[1] - (reach - 1 + SPARE)) :]
+        may_write = not _is_recorded() and self._past.is_inference() == torch.is_inference_mode_enabled()
         if may_write and self._past.shape == newest.shape:
             self._past.copy_(newest)
         else:
             self._past = newest.clone()
 
-    def crop(self, count: int) -> None:
-        """Forget the newest `count` inputs."""
-        if count < 0:
-            raise ValueError(f"count must be 0 or more; got {count}")
-        if count == 0:
-            return
-        if count > self.seen:
-            raise ValueError(f"cannot remove {count} tokens: only {self.seen} have been seen")
-        if self.seen - count < self._padded_until:
-            raise ValueError(f"cannot remove {count} tokens: there was padding among them or before")
+    def _remove(self, count: int, real: Tensor | None) -> None:
         self._close_block()
         assert self._past is not None
-        reach = self.owner.reach
-        needed = self.seen - count if reach is None else min(self.seen - count, reach - 1)
-        if self._past.shape[1] - count < needed:
+        most = count if real is None else int(real.max())
+        least = count if real is None else int(real.min())
+        held, reach = self._past.shape[1], self.owner.reach
+        if held < self.seen and (reach is None or held - most < reach - 1):
             raise ValueError(f"cannot remove {count} tokens: the state keeps {SPARE} beyond its reach")
-        self._past = self._past[:, : self._past.shape[1] - count]
-        self.seen -= count
+        kept = self._past[:, : held - least]
+        if real is not None and most > least:  # rows that lose more are moved to the end, behind zeros
+            source = torch.arange(held - least, device=kept.device) - (real - least).unsqueeze(1)
+            index = source.clamp_min(0).unsqueeze(-1).expand(kept.shape)
+            kept = kept.gather(1, index).masked_fill((source < 0).unsqueeze(-1), 0)
+        self._past = kept
 
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order; a row may be repeated."""
-        for name in ("_past", "_recent", "_ahead"):
-            if (value := getattr(self, name)) is not None:
-                setattr(self, name, value.index_select(0, rows.to(value.device)))
+    def content(self) -> dict[str, Any]:
+        """As if the current block had just been moved to the history."""
+        content = super().content()
+        for name in ("_recent", "_count", "_ahead"):
+            content.pop(name, None)
+        if self._past is not None and self._recent is not None:
+            content["_past"] = torch.cat([self._past, self._recent[:, : self._count]], 1)
+        return content
 
-    def __deepcopy__(self, memo: dict[int, object]) -> History:
-        """A second state of the same operator."""
-        twin = copy.copy(self)
-        for name in ("_past", "_recent", "_ahead"):
-            if (value := getattr(self, name)) is not None:
-                setattr(twin, name, value.clone())
-        return twin
+
+def _is_recorded() -> bool:
+    """Whether a gradient or a graph needs the way from the parameters to the outputs, without writes in place."""
+    return torch.is_grad_enabled() or torch.compiler.is_compiling()

@@ -7,7 +7,6 @@ with real and imaginary part of s_p as two real numbers per channel.
 
 from __future__ import annotations
 
-import copy
 from typing import NamedTuple
 
 import torch
@@ -17,6 +16,7 @@ from tnn._precision import compute_dtype, no_autocast
 from tnn.layers import ToeplitzOperator
 from tnn.layers.poles import PoleKernel
 from tnn.layers.sequences import Mask
+from tnn.layers.state import State
 from tnn.ops import toeplitz_matmul
 from tnn.streaming.validation import next_part
 
@@ -48,27 +48,31 @@ def step(x: Tensor, state: Tensor, recent: Tensor, constants: StepConstants) -> 
     return y, torch.cat([turned[0] + recent[:, :1], turned[1]], 1), recent
 
 
-class Recurrence:
+class Recurrence(State):
     """y = T x of a sequence that comes in parts, with a state of constant size.
 
     One token is one step of the recurrence. Several are mixed by the fast product, and the state is carried over them
     by matrix products.
     """
 
-    croppable = False
+    derived = ("_constants",)
+    owner: ToeplitzOperator
 
     def __init__(self, operator: ToeplitzOperator):
         if operator.poles is None:
             raise ValueError("a recurrence needs an operator with poles; make one with to_state_space()")
-        self.owner = operator
-        self.kernel = operator.poles
-        self.reset()
+        super().__init__(operator)
 
     def reset(self) -> None:
-        self.seen = 0
+        super().reset()
         self._state: Tensor | None = None  # (batch, 2 * poles, d): real parts, then imaginary parts
         self._recent: Tensor | None = None  # (batch, m, d): the newest inputs, the last one at the end
         self._constants: StepConstants | None = None
+
+    @property
+    def kernel(self) -> PoleKernel:
+        assert self.owner.poles is not None
+        return self.owner.poles
 
     @property
     def batch_size(self) -> int | None:
@@ -83,24 +87,31 @@ class Recurrence:
     def __call__(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (batch, n, d), the next n inputs; padding among them is left out. -> (batch, n, d)."""
         x, sequences = next_part(x, mask, self.owner.channels, self.batch_size)
-        limit = self.owner.max_lags
-        if limit is not None and self.seen + x.shape[1] > limit:
-            raise ValueError(f"this state space is exact for {limit} tokens and wrong after them; got more")
+        self._check_limit(x.shape[1])
         if self._state is None or self._recent is None:
             poles, direct = len(self.kernel.poles), len(self.kernel.direct)
             self._state = x.new_zeros(x.shape[0], 2 * poles, x.shape[2], dtype=compute_dtype(x))
             self._recent = x.new_zeros(x.shape[0], direct, x.shape[2], dtype=compute_dtype(x))
-        if self._state.is_inference() and torch.is_grad_enabled():
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling() and self._state.is_inference():
             # Begun in inference mode, whose tensors no gradient can pass by later.
             self._state, self._recent = self._state.clone(), self._recent.clone()
         wide = x.to(self._state.dtype)
         with no_autocast(x.device):
-            if sequences is not None and not sequences.real.all():
-                y = self._row_by_row(wide, sequences.real)
+            if sequences is not None and (torch.compiler.is_compiling() or not sequences.real.all()):
+                y = self._padded(sequences.zero_padding(wide), sequences.real)
             else:
                 y = self._step(wide) if x.shape[1] == 1 else self._many(wide)
-        self.seen += x.shape[1]
+        self.seen = self.seen + x.shape[1]
         return y.to(x.dtype)
+
+    def _check_limit(self, n: int) -> None:
+        limit = self.owner.max_lags
+        if limit is None:
+            return
+        if torch.compiler.is_exporting():
+            raise ValueError(f"this state space is for {limit} tokens, which an exported graph would not count")
+        if self.seen + n > limit:
+            raise ValueError(f"this state space is exact for {limit} tokens and wrong after them; got more")
 
     def _step(self, x: Tensor) -> Tensor:
         """One input, x (batch, 1, d)."""
@@ -111,7 +122,7 @@ class Recurrence:
 
     def _step_constants(self, dtype: torch.dtype) -> StepConstants:
         """Computed once where no gradient needs the way from the parameters to them."""
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
             return step_constants(self.kernel, dtype)
         if self._constants is None:
             self._constants = step_constants(self.kernel, dtype)
@@ -119,47 +130,47 @@ class Recurrence:
 
     def _many(self, x: Tensor) -> Tensor:
         """Several inputs: the product among them, what the state adds to it, and the state after them."""
-        assert self._state is not None
         assert self._recent is not None
-        n = x.shape[1]
-        line = torch.cat([self._recent[:, 1:], x], 1)  # what the state has not seen: (batch, m - 1 + n, d)
-        kernel = self.owner.kernel(line.shape[1])
-        y = toeplitz_matmul(line, kernel, causal=True, backend=self.owner.backend)[:, -n:]
+        held, n = torch.cat([self._recent, x], 1), x.shape[1]
+        y = self._advance(held[:, 1:], n, torch.arange(n, device=x.device).unsqueeze(0))
+        self._recent = held[:, n:].clone()  # not with all of `held` behind it
+        return y[:, -n:]
+
+    def _padded(self, x: Tensor, real: Tensor) -> Tensor:
+        """The same with padding among them, 0 in x: it is moved in front of all inputs, where it adds nothing."""
+        assert self._recent is not None
+        (batch, n), m = real.shape, self._recent.shape[1]
+        known = torch.ones(batch, m, dtype=torch.bool, device=x.device)
+        order = torch.argsort(torch.cat([known, real], 1).byte(), dim=1, stable=True)
+        index = order.unsqueeze(-1).expand(-1, -1, x.shape[2])
+        held = torch.cat([self._recent, x], 1).gather(1, index)
+        line = torch.cat([torch.zeros_like(self._recent[:, :1]), self._recent[:, 1:], x], 1).gather(1, index)
+        steps = torch.arange(n, device=x.device) - (n - real.sum(1, keepdim=True))  # (batch, n), below 0 at padding
+        y = self._advance(line[:, 1:], n, steps)
+        self._recent = held[:, n:].clone()
+        y = torch.cat([torch.zeros_like(y[:, :1]), y], 1)
+        return torch.zeros_like(y).scatter(1, index, y)[:, -n:]
+
+    def _advance(self, line: Tensor, n: int, steps: Tensor) -> Tensor:
+        """The outputs of line (batch, m - 1 + n, d): the inputs that the state has not seen, and n new ones.
+
+        `steps` (batch or 1, n): how many inputs of its row precede each new one, below 0 at padding.
+        """
+        assert self._state is not None
+        kernel = self.owner.shared_kernel(line.shape[1], line.device)
+        y = toeplitz_matmul(line, kernel, causal=True, backend=self.owner.backend)
         powers = self.kernel.powers(n + 1)  # (n + 1, 2 * poles), in float64
-        real, imaginary = powers[n, :, None].chunk(2)
+        real, imaginary = powers[steps[:, -1] + 1].unsqueeze(-1).chunk(2, 1)  # (batch or 1, poles, 1)
         state, weight = self._state.double().chunk(2, 1), self.kernel.weights.double()
         after, old = _multiply(state, (weight[0], weight[1])), _multiply(state, (real, imaginary))  # (batch, poles, d)
-        y = y + torch.einsum("tp,bpd->btd", powers[:n].to(x.dtype), torch.cat([after[0], -after[1]], 1).to(x.dtype))
+        weights = torch.cat([after[0], -after[1]], 1).to(line.dtype)
+        added = powers[steps.clamp_min(0)].to(line.dtype) @ weights  # (batch, n, d)
         new = torch.einsum("tp,btd->bpd", powers[:n].flip(0), line[:, :n].double())  # rounded once, not n times
-        self._state = (torch.cat(old, 1) + new).to(x.dtype)
-        self._recent = torch.cat([self._recent, x], 1)[:, -self._recent.shape[1] :]
-        return y
-
-    def _row_by_row(self, x: Tensor, real: Tensor) -> Tensor:
-        """Rows with padding among their inputs advance by different numbers of tokens."""
-        y, rows = torch.zeros_like(x), []
-        for i in range(len(x)):
-            row = copy.copy(self)
-            row.select(torch.tensor([i]))
-            if real[i].any():
-                y[i, real[i]] = row._many(x[i : i + 1, real[i]])[0]
-            rows.append(row)
-        self._state = torch.cat([row._state for row in rows if row._state is not None])
-        self._recent = torch.cat([row._recent for row in rows if row._recent is not None])
-        return y
+        self._state = (torch.cat(old, 1) + new).to(line.dtype)
+        return torch.cat([y[:, :-n], y[:, -n:] + added], 1)
 
     def crop(self, count: int) -> None:
         raise ValueError("a state of constant size cannot remove tokens; use the exact decoder, which can")
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows of the batch, in this order; a row may be repeated."""
-        for name in ("_state", "_recent"):
-            if (value := getattr(self, name)) is not None:
-                setattr(self, name, value.index_select(0, rows.to(value.device)))
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Recurrence:
-        """A second state of the same operator; nothing is changed in place."""
-        return copy.copy(self)
 
 
 Complex = tuple[Tensor, Tensor]

@@ -51,6 +51,12 @@ class RecipeTrainer(Trainer):
         """Autocast under FSDP too. The weights stay in float32, which the position encoder needs."""
         return self.accelerator.autocast() if self.is_fsdp_enabled else nullcontext()
 
+    def prediction_step(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> Any:
+        """Evaluation reads whole texts: it has no use for a cache."""
+        if getattr(self.model.config, "use_cache", False):
+            inputs = {**inputs, "use_cache": False}
+        return super().prediction_step(model, inputs, *args, **options)
+
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         if self.optimizer is None:
             training = self.training
