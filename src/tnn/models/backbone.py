@@ -201,7 +201,7 @@ class TNNModel(TNNPreTrainedModel):
         return self.config.is_decoder and None not in self.state_owners
 
     @property
-    def can_take_back(self) -> bool:
+    def can_crop(self) -> bool:
         """Whether the newest tokens can be removed from its cache."""
         return self.can_cache and self.new_cache().is_croppable
 

@@ -115,18 +115,6 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
 
         return convert(self, tolerance, max_states, method, length)
 
-    def _validate_generation_mode(self, mode: Any, generation_config: Any, arguments: dict[str, Any]) -> None:
-        """Assisted generation removes tokens again. `_is_stateful` would refuse it for all models of the class."""
-        if mode == GenerationMode.ASSISTED_GENERATION:
-            for name, model in (("this model", self), ("the assistant", arguments.get("assistant_model"))):
-                if isinstance(model, TNNForCausalLM) and not model._can_remove_tokens:
-                    raise ValueError(f"no assisted generation or prompt lookup: {name} has a state without its tokens")
-        super()._validate_generation_mode(mode, generation_config, arguments)
-
-    @property
-    def _can_remove_tokens(self) -> bool:
-        return not self.model.can_cache or all(layer.is_croppable for layer in self.model.new_cache().layers)
-
     def generate(self, inputs: Any = None, generation_config: Any = None, **kwargs: Any) -> Any:
         """As in transformers. `cache_implementation` can be "dynamic" only: the cache of this model."""
         asked = (kwargs, vars(generation_config) if generation_config is not None else {}, vars(self.generation_config))
@@ -135,10 +123,17 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
             raise ValueError(
                 f'cache_implementation must be "dynamic" for this model, which has its own; got {chosen!r}'
             )
-        assistant = kwargs.get("assistant_model")
-        if isinstance(assistant, TNNForCausalLM) and not assistant.model.can_take_back:
-            raise ValueError("assistant_model must take tokens back: it has no cache, or one of constant size")
         return super().generate(inputs, generation_config, **kwargs)
+
+    def _validate_generation_mode(self, mode: Any, generation_config: Any, arguments: dict[str, Any]) -> None:
+        """Assisted generation removes tokens again."""
+        if mode == GenerationMode.ASSISTED_GENERATION:  # `_is_stateful` would refuse it for all models of the class
+            if self.model.can_cache and not self.model.can_crop:
+                raise ValueError("assisted generation and prompt lookup must remove tokens; a state space cannot")
+            assistant = arguments.get("assistant_model")
+            if isinstance(assistant, TNNForCausalLM) and not assistant.model.can_crop:
+                raise ValueError("assistant_model must be able to remove tokens: it has no cache, or is a state space")
+        super()._validate_generation_mode(mode, generation_config, arguments)
 
     def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
         raise ValueError("continuous batching (generate_batch) needs keys and values in pages; use generate()")
