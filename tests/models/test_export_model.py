@@ -1,4 +1,6 @@
-"""Whole models as ONNX files: in onnxruntime, the same outputs as the model gives."""
+"""Whole models as ONNX files and as graphs of torch.export: the same outputs as the model gives."""
+
+import warnings
 
 import numpy as np
 import onnx
@@ -266,3 +268,59 @@ class TestRefusals:
             export_onnx(make_text(), tmp_path / "missing" / "model.onnx")
         with pytest.raises(IsADirectoryError, match="is a folder; give the name of the file"):
             export_onnx(make_text(), tmp_path)
+
+
+def exported(model, mask, **options):
+    """The graph of torch.export for any batch and length, as a function of the inputs."""
+    sizes = {name: torch.export.Dim(name, min=1) for name in ("batch", "length", "pair_length")}
+    inputs, columns = make_inputs(model, 2, 9, mask), {"": sizes["length"], "pair_": sizes["pair_length"]}
+    if "pixel_values" in inputs:
+        shapes = {"pixel_values": {0: sizes["batch"]}}
+    else:
+        shapes = {name: {0: sizes["batch"], 1: columns["pair_" if "pair" in name else ""]} for name in inputs}
+    return torch.export.export(model, (), inputs, dynamic_shapes=shapes, **options).module()
+
+
+@pytest.mark.slow
+class TestTorchExport:
+    @pytest.mark.parametrize(
+        ("head", "mask"),
+        [*((head, True) for head in TEXT_HEADS), ("causal", False), ("sequence", False), ("image", False)],
+    )
+    @torch.no_grad()
+    def test_equals_eager_for_any_length(self, head, mask):
+        model = make_image() if head == "image" else make_text(head, use_cache=False)
+        graph = exported(model, mask)
+        for batch, n in SIZES:
+            inputs = make_inputs(model, batch, n, mask)
+            found, expected = graph(**inputs)[0], model(**inputs)[0]
+            where = inputs["attention_mask"] == 1 if mask and expected.ndim == 3 else ...
+            torch.testing.assert_close(found[where], expected[where], atol=1e-5, rtol=1e-5)
+
+    @pytest.mark.filterwarnings("ignore:While compiling, we found certain side effects:UserWarning")  # of transformers
+    @torch.no_grad()
+    def test_strict(self):
+        model = make_text("causal", use_cache=False)
+        inputs = make_inputs(model, 3, 40, mask=True)
+        found = exported(model, mask=True, strict=True)(**inputs).logits
+        real = inputs["attention_mask"] == 1
+        torch.testing.assert_close(found[real], model(**inputs).logits[real], atol=1e-5, rtol=1e-5)
+
+    def test_the_product_stays_one_operator(self):
+        """Whose backend is chosen when the graph runs: only ONNX gets plain operations."""
+        called = {str(node.target) for node in exported(make_text("causal", use_cache=False), mask=False).graph.nodes}
+        assert "tnn.toeplitz_convolve.default" in called
+        assert not any("conv1d" in name for name in called)
+
+
+@pytest.mark.slow
+def test_the_exporter_of_transformers(tmp_path):
+    from transformers.exporters.exporter_onnx import OnnxConfig, OnnxExporter
+
+    model = make_text("causal")
+    inputs = {**make_inputs(model, 2, 9, mask=True), "use_cache": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, about torch
+        program = OnnxExporter().export(model, inputs, OnnxConfig(dynamic=True))
+    program.save(tmp_path / "model.onnx")
+    assert_equals_the_model(open_session(tmp_path / "model.onnx"), model, make_inputs(model, 3, 40, mask=True))
