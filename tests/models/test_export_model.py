@@ -112,7 +112,7 @@ def check(model, folder, *, mask=True, sizes=SIZES, **fixed):
 @pytest.fixture(scope="module")
 def causal(tmp_path_factory):
     """A causal model, and its file with a mask and open sizes."""
-    model, path = make_text("causal", num_hidden_layers=2), tmp_path_factory.mktemp("onnx") / "model.onnx"
+    model, path = make_text("causal"), tmp_path_factory.mktemp("onnx") / "model.onnx"
     torch.manual_seed(0)
     export_onnx(model, path)
     return model, path
