@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
@@ -72,7 +73,7 @@ def test_help_is_light():
     code = "import sys, tnn.cli; assert not {'torch', 'transformers', 'tnn.models'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
     groups = {"": ("train", "evaluate", "extrapolate", "generate", "show", "bench", "convert", "data")}
-    groups |= {"convert": ("reference", "state-space"), "data": ("prepare", "tokenizer")}
+    groups |= {"convert": ("reference", "state-space", "onnx"), "data": ("prepare", "tokenizer")}
     for group, commands in groups.items():
         for command in ("", *commands):
             assert invoke(*filter(None, (group, command)), "--help").exit_code == 0
@@ -340,6 +341,16 @@ def test_convert_to_a_state_space(folder, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model", "out"]
 
 
+@pytest.mark.slow
+def test_convert_to_onnx(folder, tmp_path):
+    model, out = folder(tnn.TNNForMaskedLM, is_decoder=False), tmp_path / "model.onnx"
+    done = invoke("convert", "onnx", model, out, "--no-mask", "--length", 12)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == f"TNNForMaskedLM, {out.stat().st_size / 1e6:.1f} MB: {out}\n"
+    inputs = onnxruntime.InferenceSession(out, providers=["CPUExecutionProvider"]).get_inputs()
+    assert [(value.name, value.shape) for value in inputs] == [("input_ids", ["batch", 12])]
+
+
 BYTES = ("--prompt", "a")
 MISTAKES = {
     "no folder": ({}, ("generate", "absent", *BYTES), "there is no model in .*absent"),
@@ -381,6 +392,16 @@ MISTAKES = {
     "no decay": ({"decay": 1.0}, ("convert", "state-space", "model", "out"), "decay must be below 1"),
     "no source": ({}, ("convert", "state-space", "absent", "out"), "there is no model in .*absent"),
     "exists": ({}, ("convert", "state-space", "model", "text"), "exists already"),
+    "no place for a file": (
+        {},
+        ("convert", "onnx", "absent", "absent/out"),
+        "there is no folder absent to put out into",
+    ),
+    "no onnx": (
+        {"rpe_input": "normalized"},
+        ("convert", "onnx", "model", "out"),
+        "cannot be exported .* without a mask",
+    ),
 }
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tnn.ops import direct, native, toeplitz_matmul, toeplitz_matrix
+from tnn.ops import direct, native, strided, toeplitz_matmul, toeplitz_matrix
 from tnn.ops.fft import circulant_column, fast_length
 
 BACKENDS = ("auto", "dense", "fft", "banded", "native")
@@ -51,6 +51,17 @@ def test_equals_dense_float64(backend, dtype, problem):
     assert y.shape == x.shape
     assert y.dtype == dtype
     assert y.is_contiguous()
+    assert relative_error(y, oracle(x, coefficients, causal)) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@given(problem=problems())
+def test_the_form_for_onnx_equals_dense_float64(dtype, problem):
+    n, lags, leading, d, causal, seed = problem
+    torch.manual_seed(seed)
+    x, coefficients = torch.randn(*leading, n, d, dtype=dtype), random_coefficients(lags, d, causal, dtype)
+    y = strided.convolve(x, coefficients, 0 if causal else lags - 1)
+    assert y.shape == x.shape
     assert relative_error(y, oracle(x, coefficients, causal)) < TOLERANCE[dtype]
 
 

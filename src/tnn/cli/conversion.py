@@ -8,7 +8,7 @@ import typer
 from tnn.cli.common import Model, load_causal, one_line_errors, quiet_transformers
 
 convert_commands = typer.Typer(
-    no_args_is_help=True, help="Convert checkpoints of the reference code, and models to state spaces."
+    no_args_is_help=True, help="Convert checkpoints of the reference code, and models to state spaces and ONNX files."
 )
 
 
@@ -46,6 +46,27 @@ def state_space(
         converted = load_causal(model).to_state_space(tolerance, max_states)
         save_atomically(converted, out, files=tokenizer_files(model))
         typer.echo(_state_space_table(converted.config.state_space))
+
+
+@convert_commands.command()
+def onnx(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a model with any head.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new file, such as model.onnx.")],
+    mask: Annotated[bool, typer.Option(help="Whether attention_mask is an input.")] = True,
+    batch: Annotated[int | None, typer.Option(help="A fixed batch size; by default any.")] = None,
+    length: Annotated[int | None, typer.Option(help="A fixed length; by default any.")] = None,
+) -> None:
+    """Export a model as an ONNX file."""
+    with one_line_errors():
+        from tnn.models import export_onnx
+        from tnn.models.onnx_file import check_target
+        from tnn.training.evaluation import load_model
+
+        check_target(out)
+        quiet_transformers()
+        loaded = load_model(model)
+        export_onnx(loaded, out, mask=mask, batch=batch, length=length)
+        typer.echo(f"{type(loaded).__name__}, {out.stat().st_size / 1e6:.1f} MB: {out}")
 
 
 def _state_space_table(layers: list[dict[str, Any]]) -> str:

@@ -15,6 +15,8 @@ def simple_rms_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
     check_float("x", x)
     y = x.to(compute_dtype(x))
     rms = torch.linalg.vector_norm(y, dim=-1, keepdim=True) / y.shape[-1] ** 0.5
+    if torch.compiler.is_exporting():  # exactly the same, but the ONNX optimizer takes an addend of 1e-8 for 0
+        y, rms, eps = y * 1024, rms * 1024, eps * 1024
     return (y / (rms + eps)).to(x.dtype)
 
 

@@ -34,6 +34,8 @@ class PoleKernel(nn.Module):
 
     def forward(self, lags: int) -> Tensor:
         """(lags, channels), lags 0, 1, ..."""
+        if torch.compiler.is_exporting():
+            return self._forward_without_branches(lags)
         dtype = compute_dtype(self.weights)
         direct = self.direct.to(dtype)[:lags]
         if lags <= len(self.direct):
@@ -41,6 +43,14 @@ class PoleKernel(nn.Module):
         with no_autocast(self.weights.device):
             tail = self.powers(lags - len(self.direct)).to(dtype) @ self.signed_weights()
         return torch.cat([direct, tail])
+
+    def _forward_without_branches(self, lags: int) -> Tensor:
+        """For a number of lags that a graph leaves open."""
+        dtype, direct = compute_dtype(self.weights), len(self.direct)
+        lag = torch.arange(lags, device=self.weights.device)
+        tail = self.powers(lags).to(dtype) @ self.signed_weights()
+        first = self.direct.to(dtype)[lag.clamp_max(direct - 1)]
+        return torch.where((lag < direct)[:, None], first, tail[(lag - direct).clamp_min(0)])
 
     def powers(self, count: int) -> Tensor:
         """(count, 2 * poles): real parts of pole^0, pole^1, ..., then imaginary parts; in float64.

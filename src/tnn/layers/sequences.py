@@ -57,6 +57,8 @@ class Sequences:
         traced = torch.compiler.is_compiling() or self.ids.is_meta
         if traced and not self.packed and not needs_length:
             return self.apply_aligned(lambda rows, real: mix(rows), x)
+        if torch.compiler.is_exporting():
+            raise ValueError("rows that are mixed by their own lengths do not fit one graph: export without a mask")
         if self._padded_at_the_ends and not needs_length:
             return mix(self.zero_padding(x))  # the product is shift-invariant: zeros on either side add nothing
         groups = self._same_length if needs_length else self._similar_length
@@ -72,10 +74,12 @@ class Sequences:
 
         Behind the end there are zeros. Shapes do not depend on the mask: one graph serves every mask.
         """
-        order = torch.argsort((~self.real).byte(), dim=-1, stable=True)  # real positions first, in their order
-        index, real = order.unsqueeze(-1).expand(x.shape), self.real.gather(-1, order)
-        mixed = mix(x.gather(-2, index).masked_fill(~real.unsqueeze(-1), 0), real)
-        return torch.zeros_like(mixed).scatter(-2, index, mixed)
+        count = self.real.cumsum(-1)  # of the real positions up to here
+        real = torch.arange(1, x.shape[-2] + 1, device=x.device) <= count[..., -1:]
+        padded = count[..., -1:] - 1 + (~self.real).cumsum(-1)
+        place = torch.where(self.real, count - 1, padded).unsqueeze(-1).expand(x.shape)  # where each position goes
+        rows = torch.zeros_like(x).scatter(-2, place, self.zero_padding(x))
+        return mix(rows, real).gather(-2, place)
 
     @cached_property
     def _padded_at_the_ends(self) -> bool:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tnn.models.chunks import iterate_hidden_states, iterate_logits, stream_loss
     from tnn.models.configuration import TNNConfig, TNNImageConfig
     from tnn.models.export import DecodingStep, export_step
+    from tnn.models.export_model import export_onnx
     from tnn.models.heads import (
         TNNForCausalLM,
         TNNForMaskedLM,
@@ -34,6 +35,7 @@ __all__ = [
     "TNNModel",
     "TNNPreTrainedModel",
     "convert_reference",
+    "export_onnx",
     "export_step",
     "iterate_hidden_states",
     "iterate_logits",
@@ -57,6 +59,7 @@ _HOMES = {
     "TNNModel": "tnn.models.backbone",
     "TNNPreTrainedModel": "tnn.models.backbone",
     "convert_reference": "tnn.models.reference",
+    "export_onnx": "tnn.models.export_model",
     "export_step": "tnn.models.export",
     "iterate_hidden_states": "tnn.models.chunks",
     "iterate_logits": "tnn.models.chunks",

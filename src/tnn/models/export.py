@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import copy
-import warnings
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +13,7 @@ from tnn._checks import check_positive
 from tnn.layers import ToeplitzOperator
 from tnn.layers.sequences import Sequences
 from tnn.models.heads import TNNForCausalLM
+from tnn.models.onnx_file import check_target, onnx_program, save
 from tnn.streaming.recurrence import StepConstants, step, step_constants
 
 
@@ -121,38 +119,20 @@ def export_step(model: TNNForCausalLM, path: str | PathLike[str]) -> None:
     ...     export_step(TNNForCausalLM(config).to_state_space(tolerance=1e-2), f"{folder}/step.onnx")
     """
     path = Path(path)
-    _check_packages()
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent} to put {path.name} into")
-    program = _onnx_program(DecodingStep(model))
-    # Beside `path` first, so that a file of that name is always whole.
-    with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:
-        program.save(Path(scratch) / path.name, external_data=False)
-        for file in sorted(Path(scratch).iterdir(), reverse=True):  # the weights before the file that refers to them
-            file.replace(path.parent / file.name)
-
-
-def _onnx_program(module: DecodingStep) -> torch.onnx.ONNXProgram:
-    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
-
+    check_target(path)
+    module = DecodingStep(model)
     states = module.initial_states(2)
     ids = torch.zeros(2, 1, dtype=torch.long, device=states[0].device)
     names = [f"{kind}_{i}" for i in range(len(module.layers)) for kind in ("state", "recent")]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*LeafSpec.* is deprecated", FutureWarning)  # torch about itself
-        program = torch.onnx.export(
-            module,
-            (ids, *states),
-            dynamo=True,
-            verbose=False,
-            input_names=["input_ids", *names],
-            output_names=["logits", *(f"new_{name}" for name in names)],
-            # Named once: export finds that the other inputs share this size.
-            dynamic_shapes={"input_ids": {0: "batch"}, "states": ({0: torch.export.Dim.DYNAMIC},) * len(states)},
-        )
-    assert program is not None
-    ClearMetadataAndDocStringPass()(program.model)  # stack traces, with the paths of this machine
-    return program
+    rows = {0: torch.export.Dim("batch", min=1)}
+    program = onnx_program(
+        module,
+        (ids, *states),
+        input_names=["input_ids", *names],
+        output_names=["logits", *(f"new_{name}" for name in names)],
+        dynamic_shapes={"input_ids": rows, "states": (rows,) * len(states)},
+    )
+    save(program, path)
 
 
 def _check_exportable(model: TNNForCausalLM) -> None:
@@ -169,8 +149,3 @@ def _check_exportable(model: TNNForCausalLM) -> None:
         raise ValueError(f"position_embedding must be 'none', as a step does not know its position; got {got!r}")
     if config.max_lags is not None:
         raise ValueError(f"a step does not count tokens, and this state space is wrong after {config.max_lags} of them")
-
-
-def _check_packages() -> None:
-    if missing := [name for name in ("onnx", "onnxscript") if find_spec(name) is None]:
-        raise ImportError(f"ONNX export needs {' and '.join(missing)}: pip install 'toeplitz-nn[onnx]'")

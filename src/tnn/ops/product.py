@@ -5,7 +5,8 @@
 
 Each is linear in both arguments, and its derivatives are again values of these two operators, so derivatives of any
 order come from the two formulas below. They are opaque to torch.compile and torch.export: one graph works for every
-length, and the FFT length and the backend are chosen when it runs.
+length, and the FFT length and the backend are chosen when it runs. Only the ONNX exporter replaces the first, by
+operations that ONNX has.
 """
 
 from collections.abc import Callable
@@ -13,9 +14,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import register_decomposition
 
 from tnn._precision import no_autocast
-from tnn.ops import banded, dense, direct, fft, native
+from tnn.ops import banded, dense, direct, fft, native, strided
 from tnn.ops.lags import fit
 from tnn.ops.tiles import tiles
 
@@ -100,7 +102,7 @@ def backends() -> dict[str, str]:
 
 
 @convolve.register_fake
-def _(x: Tensor, kernel: Tensor, future: int, backend: str) -> Tensor:
+def _convolve_shape(x: Tensor, kernel: Tensor, future: int, backend: str) -> Tensor:
     return x.new_empty(x.shape)
 
 
@@ -144,6 +146,11 @@ def _correlate_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor |
 
 convolve.register_autograd(_convolve_gradient, setup_context=_save_convolve)
 correlate.register_autograd(_correlate_gradient, setup_context=_save_correlate)
+
+# The ONNX exporter looks here for operators that it does not know. A trace would too, for the shape of the result, were
+# there not a function for that alone.
+register_decomposition(torch.ops.tnn.toeplitz_convolve.default)(strided.convolve)
+register_decomposition(torch.ops.tnn.toeplitz_convolve.default, type="meta")(_convolve_shape)
 
 
 # The axis of vmap becomes more channels, which the operators keep apart; or more rows, if all share one kernel.
