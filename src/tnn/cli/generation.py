@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from tnn.cli.common import Model, load_causal, one_line_errors
+from tnn.cli.common import Model, load_causal
 
 Decoder = Literal["exact", "state-space", "recompute"]
 
@@ -29,31 +29,30 @@ def generate(
     seed: Annotated[int, typer.Option(help="Of the random numbers.")] = 0,
 ) -> None:
     """Continue a text. Tokens are printed as they are generated, the speed on stderr."""
-    with one_line_errors():
-        import torch
-        from transformers import TextStreamer
+    import torch
+    from transformers import TextStreamer
 
-        from tnn._checks import check_positive
-        from tnn.data.tokenizers import load_tokenizer
+    from tnn._checks import check_positive
+    from tnn.data.tokenizers import load_tokenizer
 
-        check_positive("max_new_tokens", max_new_tokens)
-        sampling = _sampling(temperature, top_k)
-        network = load_causal(model)
-        tokenizer = load_tokenizer(model, network.config.vocab_size)
-        ids = torch.tensor([_encode_prompt(tokenizer, prompt)], device=network.device)
-        network = _with_decoder(network, decoder, tolerance)
-        clock = _Clock(TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True))
-        torch.manual_seed(seed)
-        network.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=max_new_tokens,
-            num_beams=1,
-            use_cache=decoder != "recompute",
-            streamer=clock,
-            **sampling,
-        )
-        typer.echo("; ".join([clock.report(), *_state_space_report(network)]), err=True)
+    check_positive("max_new_tokens", max_new_tokens)
+    sampling = _sampling(temperature, top_k)
+    network = load_causal(model)
+    tokenizer = load_tokenizer(model, network.config.vocab_size)
+    ids = torch.tensor([_encode_prompt(tokenizer, prompt)], device=network.device)
+    network = _with_decoder(network, decoder, tolerance)
+    clock = _Clock(TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True))
+    torch.manual_seed(seed)
+    network.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=max_new_tokens,
+        num_beams=1,
+        use_cache=decoder != "recompute",
+        streamer=clock,
+        **sampling,
+    )
+    typer.echo("; ".join([clock.report(), *_state_space_report(network)]), err=True)
 
 
 def _sampling(temperature: float, top_k: int | None) -> dict[str, Any]:

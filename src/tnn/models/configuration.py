@@ -22,6 +22,7 @@ logger = logging.get_logger(__name__)
 POSITION_EMBEDDINGS = ("none", "sinusoidal", "learned")
 POOLINGS = ("mean", "first", "last")
 INITIALIZERS = ("gtu", "normal", "torch")
+MOST_LAYERS = 1000  # more would take minutes to build, only to run out of memory
 # What transformers accepts of every configuration besides its fields.
 COMMON_ARGUMENTS = {
     *("num_labels", "model_type", "torch_dtype", "name_or_path", "_name_or_path", "_commit_hash", "per_layer_config"),
@@ -92,7 +93,8 @@ class TNNBlockConfig(PreTrainedConfig):
                 raise ValueError(f"{cls.__name__} has no argument {name!r}; {hint}")
 
     def _check_values(self) -> None:
-        check_positive("num_hidden_layers", self.num_hidden_layers)
+        check_positive("num_hidden_layers", self.num_hidden_layers, at_most=MOST_LAYERS)
+        check_positive("rpe_num_layers", self.rpe_num_layers, at_most=MOST_LAYERS)
         if self.max_position_embeddings is not None:
             check_positive("max_position_embeddings", self.max_position_embeddings)
         elif self.position_embedding == "learned":
