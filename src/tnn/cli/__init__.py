@@ -74,7 +74,10 @@ def _load_mixers(paths: list[str]) -> None:
 
         import_from_current_folder()
         for path in paths:
-            load_mixer(path)
+            try:
+                load_mixer(path)
+            except TypeError as error:  # it names something else than a mixer
+                raise ValueError(error) from None
 
 
 @app.callback()

@@ -7,6 +7,7 @@ import typer
 
 from tnn.cli.common import Model, load_causal
 
+LOWEST_TEMPERATURE = 1e-6  # below, scores divided by it would overflow; the most likely token is all that is left
 Decoder = Literal["exact", "state-space", "recompute"]
 
 
@@ -42,12 +43,12 @@ def generate(
     ids = torch.tensor([_encode_prompt(tokenizer, prompt)], device=network.device)
     network = _with_decoder(network, decoder, tolerance)
     clock = _Clock(TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True))
-    torch.manual_seed(seed)
+    _set_seed(seed)
+    network.generation_config = _only_token_ids(network.generation_config)
     network.generate(
         ids,
         attention_mask=torch.ones_like(ids),
         max_new_tokens=max_new_tokens,
-        num_beams=1,
         use_cache=decoder != "recompute",
         streamer=clock,
         **sampling,
@@ -56,14 +57,34 @@ def generate(
 
 
 def _sampling(temperature: float, top_k: int | None) -> dict[str, Any]:
-    from tnn._checks import check_tolerance
+    from tnn._checks import check_positive, check_tolerance
 
     check_tolerance("temperature", temperature)
+    if 0 < temperature < LOWEST_TEMPERATURE:
+        raise ValueError(f"temperature must be 0, or at least {LOWEST_TEMPERATURE}; got {temperature}")
+    if top_k is not None:
+        check_positive("top_k", top_k)
     if temperature > 0:
         return {"do_sample": True, "temperature": temperature, "top_k": top_k or 0}
     if top_k is not None:
         raise ValueError(f"top_k needs a temperature above 0: without, nothing is sampled; got {top_k}")
     return {"do_sample": False}
+
+
+def _set_seed(seed: int) -> None:
+    import torch
+
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed must be a number of 64 bits; got {seed}")
+    torch.manual_seed(seed)
+
+
+def _only_token_ids(saved: Any) -> Any:
+    """The options of the command are all that counts, not what else generation_config.json may ask for."""
+    from transformers import GenerationConfig
+
+    kept = {name: getattr(saved, name) for name in ("bos_token_id", "pad_token_id", "eos_token_id")}
+    return GenerationConfig(**kept)
 
 
 def _with_decoder(network: Any, decoder: Decoder, tolerance: float) -> Any:

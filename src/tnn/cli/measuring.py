@@ -37,8 +37,8 @@ def extrapolate(
     text: Text = None,
     split: Split = None,
     lengths: Annotated[
-        str, typer.Option(metavar="A,B,...", help="Tokens per block.", show_default="the paper's 19, to 14,336")
-    ] = "",
+        str | None, typer.Option(metavar="A,B,...", help="Tokens per block.", show_default="the paper's 19, to 14,336")
+    ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Read only the beginning of the text.")] = None,
     batch_tokens: Annotated[int, typer.Option(help="Tokens computed at once, but at least one block.")] = 16_384,
     out: Annotated[
@@ -46,13 +46,15 @@ def extrapolate(
     ] = None,
 ) -> None:
     """Perplexity at lengths other than that of the training."""
+    from tnn._files import check_folder
     from tnn.training.evaluation import load_text
     from tnn.training.extrapolation import LENGTHS
     from tnn.training.extrapolation import extrapolate as measure
     from tnn.training.figures import new_figure
 
     new_figure(height=1)  # without matplotlib it fails here, not after the evaluation
-    chosen = numbers("lengths", lengths) if lengths else LENGTHS
+    chosen = LENGTHS if lengths is None else numbers("lengths", lengths)
+    check_folder(out or model)
     network = load_causal(model)
     loaded = load_text(model, network, text, split or "test")
     eos = loaded.tokenizer.eos_token_id
@@ -72,20 +74,14 @@ def show(
 ) -> None:
     """Draw how each layer mixes the positions: its Toeplitz matrix and kernels."""
     from tnn.training.evaluation import load_model
-    from tnn.training.figures import draw_model, save_figure
+    from tnn.training.figures import check_figure, draw_model, save_figure
     from tnn.training.tasks.setup import checked_model_folder
 
     quiet_transformers()
     path = out or checked_model_folder(model) / "kernels.png"
-    _existing_folder(path.parent)
+    check_figure(path)
     save_figure(draw_model(load_model(model), length), path)
     typer.echo(path)
-
-
-def _existing_folder(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}")
-    return folder
 
 
 def bench(

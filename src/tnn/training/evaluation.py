@@ -40,6 +40,7 @@ def evaluate(
     tokens         1,054,221 predicted
     ...
     """
+    _check_source(source)
     model = load_model(folder)
     task, recipe = _task_of(model, load_run_recipe(folder))
     return task.evaluate(folder, model, recipe, EvaluationOptions(source, split, length, stream, chunk))
@@ -51,12 +52,13 @@ def load_model(folder: Path) -> Any:
     Its weights must be those of its file, exactly and finite: see `tnn.models.loading`.
     """
     folder = checked_model_folder(folder)
-    architecture = architecture_of(read_config(folder), folder)
+    config = read_config(folder)
+    architecture = architecture_of(config, folder)
     heads = {cls.__name__: cls for name in list_tasks() for cls in find_task(name).model_classes}
     known = {**heads, **{cls.__name__: cls for cls in (TNNModel, TNNImageModel)}}
     if architecture not in known:
         raise ValueError(f"{folder} must hold one of {', '.join(known)}; got a {architecture}")
-    return load_strictly(known[architecture], folder).to(_device())
+    return load_strictly(known[architecture], folder, config).to(_device())
 
 
 def _device() -> torch.device:
@@ -81,4 +83,11 @@ def load_text(folder: Path, model: Any, source: str | None, split: str) -> langu
 
     `source` is what `open_corpus` takes; a single file is one split.
     """
+    _check_source(source)
     return language.load_text(folder, model, load_run_recipe(folder), source, split)
+
+
+def _check_source(source: str | None) -> None:
+    """An empty name would be the current folder."""
+    if source == "":
+        raise ValueError("give a text: the name of the text is empty")

@@ -53,11 +53,11 @@ def _random_subset(dataset: Any, count: int) -> Dataset[Any]:
 
 def load_head(head: Any, folder: Path, changes: Mapping[str, Any]) -> "PreTrainedModel":
     """A trained model to start from. Its encoder is used whole; another head, or one with new labels, is drawn."""
-    config = read_config(folder)
-    if architecture_of(config, folder) != head.__name__:
-        return load_strictly(head, folder, lambda name: not name.startswith("model."), **changes)
-    new_labels = changes.get("num_labels", config.num_labels) != config.num_labels
-    return load_strictly(head, folder, lambda name: new_labels and name.startswith("classifier.out."), **changes)
+    saved, config = read_config(folder), read_config(folder, **changes)
+    if architecture_of(saved, folder) != head.__name__:
+        return load_strictly(head, folder, config, lambda name: not name.startswith("model."))
+    new_labels = config.num_labels != saved.num_labels
+    return load_strictly(head, folder, config, lambda name: new_labels and name.startswith("classifier.out."))
 
 
 def checked_model_folder(folder: str | Path) -> Path:
