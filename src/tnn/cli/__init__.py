@@ -13,6 +13,7 @@ from tnn._lazy import public_names
 from tnn.cli.common import import_from_current_folder
 from tnn.cli.conversion import convert_commands
 from tnn.cli.data import data_commands
+from tnn.cli.environment import env
 from tnn.cli.errors import OneLineGroup, flush_output
 from tnn.cli.generation import generate
 from tnn.cli.measuring import bench, evaluate, extrapolate, show
@@ -30,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (train, generate, evaluate, extrapolate, show, demo, bench):
+for command in (train, generate, evaluate, extrapolate, show, demo, bench, env):
     app.command()(command)
 hand_over = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 app.command(context_settings=hand_over)(reproduce)

@@ -170,7 +170,7 @@ def check_memory(head: Any, config: Any, source: str) -> None:
     """
     memory = physical_memory()
     try:
-        with torch.device("meta"):
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
             needed = sum(p.numel() * p.element_size() for p in head(config).parameters())
     except RuntimeError as error:  # a size of more than 2**63 bytes
         raise ValueError(f"{source}: the sizes are too large: {_reason(error)}") from None

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import Dataset, Subset
 
 from tnn.models import load_preset
-from tnn.models.loading import architecture_of, load_strictly, read_config
+from tnn.models.loading import architecture_of, check_memory, load_strictly, read_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -49,6 +49,12 @@ def _random_subset(dataset: Any, count: int) -> Dataset[Any]:
         return dataset
     chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0))[:count]
     return Subset(dataset, sorted(chosen.tolist()))
+
+
+def new_model(head: Any, config: Any) -> "PreTrainedModel":
+    """A model with new weights, if they fit into the memory of this machine."""
+    check_memory(head, config, "model")
+    return head(config)
 
 
 def load_head(head: Any, folder: Path, changes: Mapping[str, Any]) -> "PreTrainedModel":
