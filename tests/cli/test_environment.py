@@ -10,9 +10,9 @@ import torch
 from typer.testing import CliRunner
 
 import tnn
-from tnn import environment
 from tnn.cli import app
 from tnn.ops import backends
+from tnn.training import environment
 
 
 @pytest.fixture

@@ -211,15 +211,6 @@ def test_the_place_is_checked_before_the_work(place, monkeypatch, arguments, mes
 
 
 @pytest.mark.slow
-def test_a_figure_for_a_device(place):
-    before = os.stat("/dev/null")
-    done = invoke("show", "model", "--length", 4, "--out", "/dev/null")
-    assert (done.exit_code, done.stdout) == (0, "/dev/null\n")
-    assert os.stat("/dev/null").st_rdev == before.st_rdev
-    assert_one_line(invoke("show", "model", "--length", 4, "--out", "/dev/full"), "No space left on device")
-
-
-@pytest.mark.slow
 def test_a_figure_for_a_fifo(place):
     os.mkfifo("pipe")
     read = []

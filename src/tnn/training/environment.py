@@ -24,7 +24,7 @@ def describe_environment() -> dict[str, dict[str, Any]]:
 
     There is no name of a host or a user in it, and no path.
 
-    >>> from tnn.environment import describe_environment
+    >>> from tnn.training.environment import describe_environment
     >>> report = describe_environment()
     >>> report["backends"]["fft"], list(report)
     ('available', ['versions', 'machine', 'backends', 'extras', 'variables'])
@@ -129,7 +129,7 @@ def _harmless(value: str) -> str:
 def to_text(report: dict[str, dict[str, Any]]) -> str:
     """The report in aligned lines.
 
-    >>> from tnn.environment import to_text
+    >>> from tnn.training.environment import to_text
     >>> print(to_text({"versions": {"python": "3.11.2", "torch": "2.13.0"}}))
     versions
       python  3.11.2
