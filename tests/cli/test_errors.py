@@ -130,6 +130,14 @@ def test_nobody_reads_the_output(code):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("word", ["--version", "--help", "env"])
+def test_no_room_for_the_output(word):
+    with open("/dev/full", "w") as full:  # opened to write, never replaced
+        done = subprocess.run([sys.executable, "-m", "tnn", word], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "error: [Errno 28] No space left on device\n")
+
+
 def test_every_command_has_help():
     def check(command, words):
         done = CliRunner().invoke(tnn_app, [*words, "--help"], prog_name="tnn")

@@ -183,6 +183,12 @@ def test_architectures(folder, names):
         load_model(folder)
 
 
+def test_a_head_for_another_kind_of_data(folder):
+    configure(folder, architectures=["TNNForImageClassification"])
+    with pytest.raises(ValueError, match=r"config\.json: the model_type 'tnn' is not that of a TNNForImageClassif"):
+        load_model(folder)
+
+
 def test_memory_is_checked_without_an_effect_on_random_numbers():
     torch.manual_seed(0)
     expected = torch.rand(1)

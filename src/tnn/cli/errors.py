@@ -7,6 +7,8 @@ import shlex
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import typer
@@ -22,23 +24,33 @@ BYTES = re.compile(r"tried to allocate ([\d.]+ ?\w+)")
 class _OneLineErrors:
     """Mixed into the outermost command, so that no command handles errors itself. `--debug` adds the traceback."""
 
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        with _one_line_errors([str(info_name), *args], debug="--debug" in args):  # --version and --help print here
+            return super().make_context(info_name, args, parent, **extra)  # type: ignore[misc]
+
     def invoke(self, ctx: Any) -> Any:
-        command = shlex.join([*ctx.command_path.split(), *ctx._protected_args, *ctx.args])
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
-            try:
-                return super().invoke(ctx)  # type: ignore[misc]
-            except (typer.Exit, typer.Abort, TyperException, SystemExit):
-                raise
-            except KeyboardInterrupt:
-                _fail("interrupted", 130)
-            except BaseException as error:  # a panic of a library in Rust is not an Exception
-                if isinstance(error, BrokenPipeError) and _reader_has_left():
-                    silence_output()
-                    raise typer.Exit(0) from None
-                if ctx.find_root().params.get("debug"):
-                    traceback.print_exc()
-                _fail(f"error: {_in_one_line(error, command)}", 1)
+        words = [*ctx.command_path.split(), *ctx._protected_args, *ctx.args]
+        with _one_line_errors(words, debug=bool(ctx.find_root().params.get("debug"))):
+            return super().invoke(ctx)  # type: ignore[misc]
+
+
+@contextmanager
+def _one_line_errors(words: list[str], debug: bool) -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            yield
+        except (typer.Exit, typer.Abort, TyperException, SystemExit):
+            raise
+        except KeyboardInterrupt:
+            _fail("interrupted", 130)
+        except BaseException as error:  # a panic of a library in Rust is not an Exception
+            if isinstance(error, BrokenPipeError) and _reader_has_left():
+                silence_output()
+                raise typer.Exit(0) from None
+            if debug:
+                traceback.print_exc()
+            _fail(f"error: {_in_one_line(error, shlex.join(words))}", 1)
 
 
 class OneLineGroup(_OneLineErrors, TyperGroup):
@@ -50,16 +62,20 @@ class OneLineCommand(_OneLineErrors, TyperCommand):
 
 
 def flush_output() -> None:
-    """At the end of the process: there a closed pipe would be reported by the interpreter."""
+    """At the end of the process: what cannot be written there would be reported by the interpreter."""
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
+        if sys.stdout is not None:  # it is, if it was closed when the process began
+            sys.stdout.flush()
+    except OSError as error:
         silence_output()
+        if not isinstance(error, BrokenPipeError):
+            typer.echo(f"error: the output could not be written: {error.strerror}", err=True)
+            sys.exit(1)
 
 
 def silence_output() -> None:
-    """Nobody reads stdout any more: what is still buffered goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+    """Nobody reads stdout any more, or it has no room: what is still buffered goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _reader_has_left() -> bool:

@@ -73,7 +73,7 @@ class TNNBlockConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         kwargs = current_fields({"mixer": self.mixer, "mixer_options": self.mixer_options, **kwargs})
         self.mixer, self.mixer_options = kwargs.pop("mixer"), kwargs.pop("mixer_options")
-        self._check_names(kwargs)
+        self.check_names(kwargs)
         self._check_types(kwargs)
         self._check_values()
         super().__post_init__(**kwargs)
@@ -87,7 +87,8 @@ class TNNBlockConfig(PreTrainedConfig):
         return frozenset({field.name for field in fields(cls)} | COMMON_ARGUMENTS | set(generation))
 
     @classmethod
-    def _check_names(cls, names: Iterable[str]) -> None:
+    def check_names(cls, names: Iterable[str]) -> None:
+        """A ValueError for an argument that the constructor does not accept, with the nearest that it does."""
         for name in names:
             if name not in cls.known_names():
                 own = sorted(field.name for field in fields(cls))
@@ -172,7 +173,7 @@ class TNNBlockConfig(PreTrainedConfig):
         """Keys that other tools have added to a saved configuration; a key that looks like a field is an error."""
         unknown = [key for key in current_fields(config_dict) if key not in cls.known_names()]
         own = [field.name for field in fields(cls)]
-        cls._check_names(key for key in unknown if get_close_matches(key, own, n=1))
+        cls.check_names(key for key in unknown if get_close_matches(key, own, n=1))
         if unknown:
             logger.warning("keys of the configuration that %s does not know: %s", cls.__name__, ", ".join(unknown))
         return unknown

@@ -17,6 +17,7 @@ from transformers import AutoConfig, GenerationConfig
 from tnn._checks import FLOAT_TYPES, check_positive
 from tnn._machine import physical_memory
 from tnn._names import listed
+from tnn.models.configuration import TNNBlockConfig
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -49,7 +50,8 @@ def _changed(config: Any, content: dict[str, Any], changes: dict[str, Any]) -> A
     if "num_labels" in changes:
         content = {key: content[key] for key in content if key not in ("id2label", "label2id")}
     kind = type(config)
-    kind._check_names(changes)
+    if issubclass(kind, TNNBlockConfig):
+        kind.check_names(changes)
     try:
         return kind.from_dict({**content, **changes})
     except TypeError as error:
@@ -108,6 +110,8 @@ def load_strictly(
     ...     type(load_strictly(TNNForCausalLM, Path(folder), read_config(Path(folder)))).__name__
     'TNNForCausalLM'
     """
+    if not isinstance(config, head.config_class):
+        raise ValueError(f"{folder / CONFIG}: the model_type {config.model_type!r} is not that of a {head.__name__}")
     dtypes = _dtypes(folder)
     if dtypes and config.num_hidden_layers > len(dtypes):
         layers = f"{config.num_hidden_layers:,} layers, and the weights are {len(dtypes):,} tensors"
