@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 GPT2_END = "<|endoftext|>"
 BYTE_VOCABULARY = len(SPECIAL) + 256
+LARGEST_VOCABULARY = 10_000_000  # the trainer reserves memory for all of it
 FILES = (
     "tokenizer*",
     "vocab.*",
@@ -106,6 +107,8 @@ def train_bpe(texts: Iterable[str], vocab_size: int, mask: bool = False) -> "Pre
         raise ValueError(
             f"vocab_size must be at least {BYTE_VOCABULARY}, the bytes and special tokens; got {vocab_size}"
         )
+    if vocab_size > LARGEST_VOCABULARY:
+        raise ValueError(f"vocab_size must be at most {LARGEST_VOCABULARY:,}; got {vocab_size:,}")
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
