@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tnn.cli.common import one_line_errors, quiet_transformers
+from tnn.cli.common import quiet_transformers
+from tnn.cli.errors import OneLineCommand
 
 if TYPE_CHECKING:
     from paper.harness.trial import Options
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
-@app.command()
+@app.command(cls=OneLineCommand)
 def reproduce(
     name: Annotated[
         str,
@@ -48,7 +49,7 @@ def reproduce(
     list_names: Annotated[bool, typer.Option("--list", help="Print the names of the experiments.")] = False,
 ) -> None:
     """Reproduce a table and a figure of the paper. Trials that have a record are not run again."""
-    with one_line_errors(), _collector_paused() if name == "report" else nullcontext():
+    with _collector_paused() if name == "report" else nullcontext():
         from paper.catalogue import EXPERIMENTS
         from paper.harness.trial import Options
 

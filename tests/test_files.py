@@ -1,8 +1,11 @@
 """Atomic writes: a file or folder is complete, or what was there before."""
 
+import os
+from pathlib import Path
+
 import pytest
 
-from tnn._files import atomic_path, write_text
+from tnn._files import atomic_path, check_folder, check_writable, is_special, write_text
 
 
 def contents(folder):
@@ -56,3 +59,36 @@ def test_an_empty_folder_is_replaced_and_a_full_one_is_not(tmp_path):
         temporary.mkdir()
     assert contents(folder) == {"a": "first"}
     assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_a_fifo_is_written_to(tmp_path):
+    """As a device is; not tried with one, which an error here would replace for the whole machine."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "complete")
+    assert os.read(reader, 100) == b"complete"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert is_special(pipe)
+    assert is_special(Path("/dev/null"))
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "link").symlink_to("file")
+    write_text(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def test_places_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "a", Path("/proc/a"), Path("/proc/a/b")):
+        with pytest.raises(OSError, match=f"{path} cannot be written"):
+            check_writable(path)
+    with pytest.raises(NotADirectoryError, match="file is not a folder"):
+        check_folder(tmp_path / "file")
+    check_folder(tmp_path / "new" / "one")
+    check_writable(tmp_path / "file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

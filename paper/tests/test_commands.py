@@ -27,7 +27,7 @@ def clone(tmp_path, monkeypatch):
 
 
 def tnn(*words):
-    return CliRunner().invoke(app, ["reproduce", *words])
+    return CliRunner().invoke(app, ["reproduce", *words], prog_name="tnn")
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 import torch
 from torch import Tensor
 
+LARGEST = 2**31 - 1  # of a size: larger ones overflow somewhere in torch, and no machine has room for them
 FLOAT_TYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -15,11 +16,13 @@ def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}")
 
 
-def check_positive(name: str, value: int, at_least: int = 1) -> None:
+def check_positive(name: str, value: int, at_least: int = 1, at_most: int = LARGEST) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral | torch.SymInt):
         raise TypeError(f"{name} must be an integer; got {value!r}")
     if value < at_least:
         raise ValueError(f"{name} must be at least {at_least}; got {value}")
+    if not isinstance(value, torch.SymInt) and value > at_most:
+        raise ValueError(f"{name} must be at most {at_most:,}; got {value:,}")
 
 
 def check_fraction(name: str, value: float) -> None:

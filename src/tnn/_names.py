@@ -20,3 +20,15 @@ def did_you_mean(name: str, known: Iterable[str], *, others: str = "") -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return f"choose from {others or ', '.join(map(repr, names))}"
+
+
+def listed(keys: Iterable[str], most: int = 5) -> str:
+    """How many keys there are, and the first of them, for an error message.
+
+    >>> from tnn._names import listed
+    >>> listed(["a"]), listed(["a", "b", "c"], most=2)
+    ('1 key (a)', '3 keys (a, b, ...)')
+    """
+    names = list(keys)
+    noun = "key" if len(names) == 1 else "keys"
+    return f"{len(names)} {noun} ({', '.join(names[:most])}{', ...' if len(names) > most else ''})"

@@ -150,6 +150,8 @@ def test_train_bpe_has_the_size_asked_for():
     assert len(train_bpe(["a\n", "a\r\n"], 1000)) == 260  # line ends are removed
     with pytest.raises(ValueError, match=r"at least 260.*got 259"):
         train_bpe(LINES, 259)
+    with pytest.raises(ValueError, match=r"vocab_size must be at most 10,000,000; got 9,223,372,036,854,775,807"):
+        train_bpe(LINES, 2**63 - 1)
 
 
 def test_train_bpe_is_the_same_each_time():
@@ -172,7 +174,7 @@ def test_bpe_saved_and_loaded(tmp_path, kind, mask):
     original = train_bpe(LINES, 270, mask) if kind == "trained" else gpt2_tokenizer(tmp_path / "gpt2", mask)
     original.save_pretrained(tmp_path / "saved")
     text = "hello <s> the cat's <mask> Öl\n"
-    loaders = AutoTokenizer.from_pretrained, lambda f: load_tokenizer(f, 9), lambda f: make_tokenizer(str(f), mask)
+    loaders = AutoTokenizer.from_pretrained, lambda f: load_tokenizer(f, 9999), lambda f: make_tokenizer(str(f), mask)
     for load in loaders:
         loaded = load(tmp_path / "saved")
         assert loaded(text)["input_ids"] == original(text)["input_ids"]

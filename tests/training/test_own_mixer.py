@@ -51,7 +51,7 @@ def test_trained_evaluated_and_drawn_by_commands(recipe_file, mixer):
 
     refused = tnn("evaluate", "run")
     assert refused.exit_code == 1
-    assert refused.stderr.startswith(f"error: mixer '{MIXER}' is not registered: ")
+    assert f"config.json: mixer '{MIXER}' is not registered: " in refused.stderr
     assert refused.stderr.count("\n") == 1
 
     done = tnn("--mixer", MIXER, "evaluate", "run")

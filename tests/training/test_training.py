@@ -217,11 +217,11 @@ def test_starting_from_a_model(recipe, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"hidden_size": 32}, r"model\.\S+ has another shape there"),
-        ({"num_hidden_layers": 3}, r"model\.layers\.2\.\S+ is missing there"),
-        ({"num_hidden_layers": 1}, r"model\.layers\.1\.\S+ would not be used"),
-        ({"rpe_num_layers": 7}, r"model\.layers\.\S+ is missing there"),
-        ({"inner_norm": "layer"}, r"model\.layers\.\S+ is missing there"),
+        ({"hidden_size": 32}, r"of another shape \d+ keys \(model\.\S+, .*"),
+        ({"num_hidden_layers": 3}, r"missing \d+ keys \(model\.layers\.2\.\S+, .*"),
+        ({"num_hidden_layers": 1}, r"left over \d+ keys \(model\.layers\.1\.\S+, .*"),
+        ({"rpe_num_layers": 7}, r"missing 4 keys \(model\.layers\.0\.\S+, .*"),
+        ({"inner_norm": "layer"}, r"missing \d+ keys \(model\.layers\.\S+, .*"),
     ],
 )
 def test_weights_that_do_not_fit(tmp_path, changes, message):
@@ -229,7 +229,7 @@ def test_weights_that_do_not_fit(tmp_path, changes, message):
     TNNForMaskedLM(TNNConfig(**sizes)).save_pretrained(tmp_path)
     model = load_head(TNNForSequenceClassification, tmp_path, {"num_labels": 3})
     assert model.config.num_labels == 3
-    with pytest.raises(ValueError, match=rf"changes of model do not fit the weights in {tmp_path}: {message}$"):
+    with pytest.raises(ValueError, match=rf"the weights in {tmp_path} do not fit the model: {message}$"):
         load_head(TNNForSequenceClassification, tmp_path, {"num_labels": 3, **changes})
 
 

@@ -10,9 +10,11 @@ import typer
 
 import tnn
 from tnn._lazy import public_names
-from tnn.cli.common import import_from_current_folder, one_line_errors
+from tnn.cli.common import import_from_current_folder
 from tnn.cli.conversion import convert_commands
 from tnn.cli.data import data_commands
+from tnn.cli.environment import env
+from tnn.cli.errors import OneLineGroup, flush_output
 from tnn.cli.generation import generate
 from tnn.cli.measuring import bench, evaluate, extrapolate, show
 from tnn.cli.reproduce import reproduce
@@ -22,8 +24,14 @@ __all__ = ["app", "main"]
 
 __dir__ = public_names(__name__)
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-for command in (train, generate, evaluate, extrapolate, show, demo, bench):
+app = typer.Typer(
+    cls=OneLineGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+for command in (train, generate, evaluate, extrapolate, show, demo, bench, env):
     app.command()(command)
 hand_over = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 app.command(context_settings=hand_over)(reproduce)
@@ -32,10 +40,12 @@ app.add_typer(convert_commands, name="convert")
 
 
 def main() -> None:
-    if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+    if os.environ.get("WORLD_SIZE", "1") != "1":
         _run_as_one_of_several()
-    else:
+    try:
         app(prog_name="tnn")
+    finally:
+        flush_output()
 
 
 def _run_as_one_of_several() -> None:
@@ -61,12 +71,14 @@ def _print_version(wanted: bool) -> None:
 
 def _load_mixers(paths: list[str]) -> None:
     if paths:
-        with one_line_errors():
-            from tnn.mixers import load_mixer
+        from tnn.mixers import load_mixer
 
-            import_from_current_folder()
-            for path in paths:
+        import_from_current_folder()
+        for path in paths:
+            try:
                 load_mixer(path)
+            except TypeError as error:  # it names something else than a mixer
+                raise ValueError(error) from None
 
 
 @app.callback()
@@ -78,6 +90,7 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", envvar="TNN_DEBUG", help="Show where an error was raised.")] = False,
 ) -> None:
     """The Toeplitz Neural Network."""
     _load_mixers(mixer or [])

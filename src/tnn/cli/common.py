@@ -1,9 +1,6 @@
-"""What commands share: arguments, and one-line errors."""
+"""What commands share: arguments, and how a model is loaded."""
 
-import pickle
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,16 +41,3 @@ def import_from_current_folder() -> None:
     """For modules of the user: `python -m tnn` looks there, and `tnn` should too."""
     if "" not in sys.path:
         sys.path.insert(0, "")
-
-
-@contextmanager
-def one_line_errors() -> Iterator[None]:
-    """A mistake of the user is one line and exit code 1. Any other error is a bug and keeps its traceback."""
-    from safetensors import SafetensorError
-
-    try:
-        yield
-    except (ValueError, OSError, ArithmeticError, ImportError, SafetensorError, pickle.UnpicklingError) as error:
-        message = str(error).strip().splitlines()[-1] if "in DataLoader worker" in str(error) else str(error)
-        typer.echo(f"error: {' '.join(message.split())}", err=True)
-        raise typer.Exit(1) from None

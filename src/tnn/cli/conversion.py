@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tnn.cli.common import Model, load_causal, one_line_errors, quiet_transformers
+from tnn.cli.common import Model, load_causal, quiet_transformers
 
 convert_commands = typer.Typer(
     no_args_is_help=True, help="Convert checkpoints of the reference code, and models to state spaces and ONNX files."
@@ -18,16 +18,15 @@ def reference(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The new folder, for from_pretrained.")],
 ) -> None:
     """Convert a language model of the TNN authors."""
-    with one_line_errors():
-        from tnn.layers import count_parameters
-        from tnn.models.reference import convert_reference
+    from tnn.layers import count_parameters
+    from tnn.models.reference import convert_reference
 
-        quiet_transformers()
-        model = convert_reference(checkpoint, out)
-        config = model.config
-        decay = "no decay" if config.decay_mode == "none" else f"decay {config.decay:g}"
-        size = f"{sum(count_parameters(model)):,} parameters in {config.num_hidden_layers} layers"
-        typer.echo(f"{type(model).__name__}, {size}, {decay}: {out}")
+    quiet_transformers()
+    model = convert_reference(checkpoint, out)
+    config = model.config
+    decay = "no decay" if config.decay_mode == "none" else f"decay {config.decay:g}"
+    size = f"{sum(count_parameters(model)):,} parameters in {config.num_hidden_layers} layers"
+    typer.echo(f"{type(model).__name__}, {size}, {decay}: {out}")
 
 
 @convert_commands.command("state-space")
@@ -38,14 +37,13 @@ def state_space(
     max_states: Annotated[int, typer.Option(help="Largest number of states per layer.")] = 64,
 ) -> None:
     """Convert a causal model to one that decodes in constant time and memory per token."""
-    with one_line_errors():
-        from tnn.data.tokenizers import tokenizer_files
-        from tnn.models.saving import check_free, save_atomically
+    from tnn.data.tokenizers import tokenizer_files
+    from tnn.models.saving import check_free, save_atomically
 
-        check_free(out)
-        converted = load_causal(model).to_state_space(tolerance, max_states)
-        save_atomically(converted, out, files=tokenizer_files(model))
-        typer.echo(_state_space_table(converted.config.state_space))
+    check_free(out)
+    converted = load_causal(model).to_state_space(tolerance, max_states)
+    save_atomically(converted, out, files=tokenizer_files(model))
+    typer.echo(_state_space_table(converted.config.state_space))
 
 
 @convert_commands.command()

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tnn.cli.common import TEXT_HELP, one_line_errors
+from tnn.cli.common import TEXT_HELP
 
 Folder = Annotated[Path, typer.Option(metavar="DIR", help="The new folder, or one to continue.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same data.")]
@@ -30,16 +30,15 @@ def prepare(
     ] = None,
 ) -> None:
     """Tokenize a text before training, and print the number of tokens, words and bytes."""
-    with one_line_errors():
-        from tnn.data import open_corpus, tokenize
-        from tnn.data.tokens import cache_folder, tokenizer_for
+    from tnn.data import open_corpus, tokenize
+    from tnn.data.tokens import cache_folder, tokenizer_for
 
-        corpus, folder = open_corpus(text), cache_folder(cache)
-        loaded = tokenizer_for(tokenizer, corpus, mask=mask, cache=folder)
-        for split in corpus.splits():
-            tokens = tokenize(corpus, split, loaded, folder)
-            counts = f"{len(tokens.ids):13,} tokens  {tokens.words:12,} words  {tokens.bytes:13,} bytes"
-            typer.echo(f"{split:10}  {counts}")
+    corpus, folder = open_corpus(text), cache_folder(cache)
+    loaded = tokenizer_for(tokenizer, corpus, mask=mask, cache=folder)
+    for split in corpus.splits():
+        tokens = tokenize(corpus, split, loaded, folder)
+        counts = f"{len(tokens.ids):13,} tokens  {tokens.words:12,} words  {tokens.bytes:13,} bytes"
+        typer.echo(f"{split:10}  {counts}")
 
 
 @data_commands.command("tokenizer")
@@ -50,14 +49,13 @@ def make_bpe(
     mask: Annotated[bool, typer.Option("--mask", help="Add a mask token, for masked language models.")] = False,
 ) -> None:
     """Train a byte-level BPE tokenizer on the training split of a text."""
-    with one_line_errors():
-        from tnn.data import open_corpus, train_bpe
-        from tnn.models.saving import check_free, save_atomically
+    from tnn.data import open_corpus, train_bpe
+    from tnn.models.saving import check_free, save_atomically
 
-        check_free(out)
-        tokenizer = train_bpe(open_corpus(text).lines("train"), size, mask=mask)
-        save_atomically(tokenizer, out)
-        typer.echo(f"{len(tokenizer):,} tokens: {out}")
+    check_free(out)
+    tokenizer = train_bpe(open_corpus(text).lines("train"), size, mask=mask)
+    save_atomically(tokenizer, out)
+    typer.echo(f"{len(tokenizer):,} tokens: {out}")
 
 
 @generators.command()
@@ -70,14 +68,13 @@ def listops(
     workers: Workers = None,
 ) -> None:
     """Nested lists of operations on digits: basic_train.tsv, basic_val.tsv, basic_test.tsv."""
-    with one_line_errors():
-        from tnn.data.lra.listops import generate_listops
+    from tnn.data.lra.listops import generate_listops
 
-        counts = generate_listops(out, seed=seed, train=train, validation=val, test=test, workers=workers)
-        typer.echo(
-            f"{counts.kept:,} of {counts.drawn:,} trees kept ({counts.kept / counts.drawn:.1%}), "
-            f"mean length {counts.mean:,.0f} tokens, median {counts.median:,.0f}: {out}"
-        )
+    counts = generate_listops(out, seed=seed, train=train, validation=val, test=test, workers=workers)
+    typer.echo(
+        f"{counts.kept:,} of {counts.drawn:,} trees kept ({counts.kept / counts.drawn:.1%}), "
+        f"mean length {counts.mean:,.0f} tokens, median {counts.median:,.0f}: {out}"
+    )
 
 
 @generators.command()
@@ -95,16 +92,15 @@ def pathfinder(
     workers: Workers = None,
 ) -> None:
     """Images of dashed contours: are the two discs the ends of one contour?"""
-    with one_line_errors():
-        from tnn.data.lra.pathfinder import generate_pathfinder
+    from tnn.data.lra.pathfinder import generate_pathfinder
 
-        generate_pathfinder(
-            out,
-            size=size,
-            seed=seed,
-            count=count,
-            contour_length=contour_length,
-            distractors=distractors,
-            workers=workers,
-        )
-        typer.echo(f"{count:,} images: {out}")
+    generate_pathfinder(
+        out,
+        size=size,
+        seed=seed,
+        count=count,
+        contour_length=contour_length,
+        distractors=distractors,
+        workers=workers,
+    )
+    typer.echo(f"{count:,} images: {out}")

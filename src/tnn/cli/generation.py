@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from tnn.cli.common import Model, load_causal, one_line_errors
+from tnn.cli.common import Model, load_causal
 
+LOWEST_TEMPERATURE = 1e-6  # below, scores divided by it would overflow; the most likely token is all that is left
 Decoder = Literal["exact", "state-space", "recompute"]
 
 
@@ -29,42 +30,61 @@ def generate(
     seed: Annotated[int, typer.Option(help="Of the random numbers.")] = 0,
 ) -> None:
     """Continue a text. Tokens are printed as they are generated, the speed on stderr."""
-    with one_line_errors():
-        import torch
-        from transformers import TextStreamer
+    import torch
+    from transformers import TextStreamer
 
-        from tnn._checks import check_positive
-        from tnn.data.tokenizers import load_tokenizer
+    from tnn._checks import check_positive
+    from tnn.data.tokenizers import load_tokenizer
 
-        check_positive("max_new_tokens", max_new_tokens)
-        sampling = _sampling(temperature, top_k)
-        network = load_causal(model)
-        tokenizer = load_tokenizer(model, network.config.vocab_size)
-        ids = torch.tensor([_encode_prompt(tokenizer, prompt)], device=network.device)
-        network = _with_decoder(network, decoder, tolerance)
-        clock = _Clock(TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True))
-        torch.manual_seed(seed)
-        network.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=max_new_tokens,
-            num_beams=1,
-            use_cache=decoder != "recompute",
-            streamer=clock,
-            **sampling,
-        )
-        typer.echo("; ".join([clock.report(), *_state_space_report(network)]), err=True)
+    check_positive("max_new_tokens", max_new_tokens)
+    sampling = _sampling(temperature, top_k)
+    network = load_causal(model)
+    tokenizer = load_tokenizer(model, network.config.vocab_size)
+    ids = torch.tensor([_encode_prompt(tokenizer, prompt)], device=network.device)
+    network = _with_decoder(network, decoder, tolerance)
+    clock = _Clock(TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True))
+    _set_seed(seed)
+    network.generation_config = _only_token_ids(network.generation_config)
+    network.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        max_new_tokens=max_new_tokens,
+        use_cache=decoder != "recompute",
+        streamer=clock,
+        **sampling,
+    )
+    typer.echo("; ".join([clock.report(), *_state_space_report(network)]), err=True)
 
 
 def _sampling(temperature: float, top_k: int | None) -> dict[str, Any]:
-    from tnn._checks import check_tolerance
+    from tnn._checks import check_positive, check_tolerance
 
     check_tolerance("temperature", temperature)
+    if 0 < temperature < LOWEST_TEMPERATURE:
+        raise ValueError(f"temperature must be 0, or at least {LOWEST_TEMPERATURE}; got {temperature}")
+    if top_k is not None:
+        check_positive("top_k", top_k)
     if temperature > 0:
         return {"do_sample": True, "temperature": temperature, "top_k": top_k or 0}
     if top_k is not None:
         raise ValueError(f"top_k needs a temperature above 0: without, nothing is sampled; got {top_k}")
     return {"do_sample": False}
+
+
+def _set_seed(seed: int) -> None:
+    import torch
+
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed must be a number of 64 bits; got {seed}")
+    torch.manual_seed(seed)
+
+
+def _only_token_ids(saved: Any) -> Any:
+    """The options of the command are all that counts, not what else generation_config.json may ask for."""
+    from transformers import GenerationConfig
+
+    kept = {name: getattr(saved, name) for name in ("bos_token_id", "pad_token_id", "eos_token_id")}
+    return GenerationConfig(**kept)
 
 
 def _with_decoder(network: Any, decoder: Decoder, tolerance: float) -> Any:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from tnn.cli.common import TEXT_HELP, Model, load_causal, numbers, one_line_errors, quiet_transformers
+from tnn.cli.common import TEXT_HELP, Model, load_causal, numbers, quiet_transformers
 
 Run = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a run, or of any model.")]
 Text = Annotated[str | None, typer.Argument(metavar="[TEXT]", help=TEXT_HELP, show_default="that of the training")]
@@ -26,11 +26,10 @@ def evaluate(
     chunk: Annotated[int, typer.Option(help="With --stream: tokens computed at once. No effect on the result.")] = 4096,
 ) -> None:
     """Perplexity of a language model, or the scores of a classifier."""
-    with one_line_errors():
-        from tnn.training.evaluation import evaluate as report
+    from tnn.training.evaluation import evaluate as report
 
-        quiet_transformers()
-        typer.echo(report(model, text, split=split, length=length, stream=stream, chunk=chunk))
+    quiet_transformers()
+    typer.echo(report(model, text, split=split, length=length, stream=stream, chunk=chunk))
 
 
 def extrapolate(
@@ -38,8 +37,8 @@ def extrapolate(
     text: Text = None,
     split: Split = None,
     lengths: Annotated[
-        str, typer.Option(metavar="A,B,...", help="Tokens per block.", show_default="the paper's 19, to 14,336")
-    ] = "",
+        str | None, typer.Option(metavar="A,B,...", help="Tokens per block.", show_default="the paper's 19, to 14,336")
+    ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Read only the beginning of the text.")] = None,
     batch_tokens: Annotated[int, typer.Option(help="Tokens computed at once, but at least one block.")] = 16_384,
     out: Annotated[
@@ -47,22 +46,23 @@ def extrapolate(
     ] = None,
 ) -> None:
     """Perplexity at lengths other than that of the training."""
-    with one_line_errors():
-        from tnn.training.evaluation import load_text
-        from tnn.training.extrapolation import LENGTHS
-        from tnn.training.extrapolation import extrapolate as measure
-        from tnn.training.figures import new_figure
+    from tnn._files import check_folder
+    from tnn.training.evaluation import load_text
+    from tnn.training.extrapolation import LENGTHS
+    from tnn.training.extrapolation import extrapolate as measure
+    from tnn.training.figures import new_figure
 
-        new_figure(height=1)  # without matplotlib it fails here, not after the evaluation
-        chosen = numbers("lengths", lengths) if lengths else LENGTHS
-        network = load_causal(model)
-        loaded = load_text(model, network, text, split or "test")
-        eos = loaded.tokenizer.eos_token_id
-        result = measure(
-            network, loaded.tokens, chosen, eos, loaded.length, batch_tokens=batch_tokens, max_tokens=max_tokens
-        )
-        result.save(out or model, name=model.name)
-        typer.echo(result.to_table())
+    new_figure(height=1)  # without matplotlib it fails here, not after the evaluation
+    chosen = LENGTHS if lengths is None else numbers("lengths", lengths)
+    check_folder(out or model)
+    network = load_causal(model)
+    loaded = load_text(model, network, text, split or "test")
+    eos = loaded.tokenizer.eos_token_id
+    result = measure(
+        network, loaded.tokens, chosen, eos, loaded.length, batch_tokens=batch_tokens, max_tokens=max_tokens
+    )
+    result.save(out or model, name=model.name)
+    typer.echo(result.to_table())
 
 
 def show(
@@ -73,23 +73,15 @@ def show(
     length: Annotated[int | None, typer.Option(help="Rows and columns of the matrices.")] = None,
 ) -> None:
     """Draw how each layer mixes the positions: its Toeplitz matrix and kernels."""
-    with one_line_errors():
-        from transformers import AutoModel
+    from tnn.training.evaluation import load_model
+    from tnn.training.figures import check_figure, draw_model, save_figure
+    from tnn.training.tasks.setup import checked_model_folder
 
-        from tnn.training.figures import draw_model, save_figure
-        from tnn.training.tasks.setup import checked_model_folder
-
-        quiet_transformers()
-        path = out or checked_model_folder(model) / "kernels.png"
-        _existing_folder(path.parent)
-        save_figure(draw_model(AutoModel.from_pretrained(model).eval(), length), path)
-        typer.echo(path)
-
-
-def _existing_folder(folder: Path) -> Path:
-    if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}")
-    return folder
+    quiet_transformers()
+    path = out or checked_model_folder(model) / "kernels.png"
+    check_figure(path)
+    save_figure(draw_model(load_model(model), length), path)
+    typer.echo(path)
 
 
 def bench(
@@ -103,14 +95,13 @@ def bench(
     ] = 1e-3,
 ) -> None:
     """Tokens per second of the decoders, on this machine."""
-    with one_line_errors():
-        from tnn.training.speed import decoding_speed, to_table
+    from tnn.training.speed import decoding_speed, to_table
 
-        chosen, network = numbers("contexts", contexts), load_causal(model)
-        converted = network.to_state_space(tolerance) if _has_state_space(network) else None
-        typer.echo(to_table(decoding_speed(network, chosen, new_tokens, converted)))
-        if not network.model.can_cache:
-            typer.echo("recompute only: this model has no cache", err=True)
+    chosen, network = numbers("contexts", contexts), load_causal(model)
+    converted = network.to_state_space(tolerance) if _has_state_space(network) else None
+    typer.echo(to_table(decoding_speed(network, chosen, new_tokens, converted)))
+    if not network.model.can_cache:
+        typer.echo("recompute only: this model has no cache", err=True)
 
 
 def _has_state_space(network: Any) -> bool:

@@ -19,12 +19,11 @@ def reproduce(context: typer.Context) -> None:
         if "--help" in context.args:
             typer.echo(context.get_help())
             return
-        typer.echo(f"error: {ELSEWHERE}", err=True)
-        raise typer.Exit(1)
+        raise FileNotFoundError(ELSEWHERE)
     sys.path.insert(0, str(folder))
     from paper.__main__ import app
 
-    app(args=context.args, prog_name="tnn reproduce")
+    app(args=context.args, prog_name="reproduce", parent=context.parent)  # for its --debug
 
 
 def is_clone(folder: Path) -> bool:

@@ -1,8 +1,11 @@
 """Tokenizers: one token per byte, GPT-2's BPE, a BPE trained on a text, and saved ones."""
 
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +15,7 @@ if TYPE_CHECKING:
 SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 GPT2_END = "<|endoftext|>"
 BYTE_VOCABULARY = len(SPECIAL) + 256
+LARGEST_VOCABULARY = 10_000_000  # the trainer reserves memory for all of it
 FILES = (
     "tokenizer*",
     "vocab.*",
@@ -103,6 +107,8 @@ def train_bpe(texts: Iterable[str], vocab_size: int, mask: bool = False) -> "Pre
         raise ValueError(
             f"vocab_size must be at least {BYTE_VOCABULARY}, the bytes and special tokens; got {vocab_size}"
         )
+    if vocab_size > LARGEST_VOCABULARY:
+        raise ValueError(f"vocab_size must be at most {LARGEST_VOCABULARY:,}; got {vocab_size:,}")
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -168,12 +174,12 @@ def make_tokenizer(spec: str | Path, mask: bool = False) -> "PreTrainedTokenizer
 
 
 def _saved_tokenizer(path: Path, mask: bool) -> "PreTrainedTokenizerFast":
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerFast
 
     folder = path if path.is_dir() else path.parent
-    try:
+    with _reading(path):
         if (folder / "tokenizer_config.json").exists():
-            tokenizer = AutoTokenizer.from_pretrained(folder)
+            tokenizer = _from_pretrained(folder)
         else:  # a bare tokenizer.json does not say which tokens are special: go by name
             tokenizer = PreTrainedTokenizerFast(
                 tokenizer_file=str(folder / "tokenizer.json" if path.is_dir() else path)
@@ -181,11 +187,45 @@ def _saved_tokenizer(path: Path, mask: bool) -> "PreTrainedTokenizerFast":
             names = SPECIAL | {"mask_token": "<mask>"}
             tokenizer.add_special_tokens({role: t for role, t in names.items() if t in tokenizer.get_vocab()})
         _complete(tokenizer, path)
-    except Exception as error:  # the backend raises plain Exception
-        raise ValueError(f"{path} does not hold a tokenizer: {error}") from None
     if mask and tokenizer.mask_token is None:
         raise ValueError(f"the tokenizer {path} has no mask token; masked language models need one")
     return tokenizer
+
+
+def _from_pretrained(folder: Path) -> Any:
+    """Nothing is downloaded, and no code of the folder is run or asked for."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Whatever the libraries raise for damaged files becomes a ValueError; the backend even panics."""
+    try:
+        with _no_report_of_panics():
+            yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        kind = "" if type(error) in (Exception, ValueError, OSError) else f"{type(error).__name__}: "
+        raise ValueError(f"{path} does not hold a tokenizer: {kind}{error}") from None
+
+
+@contextmanager
+def _no_report_of_panics() -> Iterator[None]:
+    """A panic in Rust prints a backtrace to the file descriptor of stderr; anything else is printed afterwards."""
+    with TemporaryFile() as kept:
+        stderr = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            kept.seek(0)
+            if b"panicked at" not in (printed := kept.read()):
+                os.write(2, printed)
 
 
 def _complete(tokenizer: Any, path: Path) -> None:
@@ -212,15 +252,22 @@ def highest_id(tokenizer: Any) -> int:
 def load_tokenizer(folder: Path, vocab_size: int) -> "PreTrainedTokenizerBase":
     """The tokenizer in a model's folder; without tokenizer files, the byte tokenizer if the vocabulary size fits.
 
+    Its tokens must be among those of the model.
+
     >>> from pathlib import Path
     >>> from tnn.data.tokenizers import load_tokenizer
     >>> len(load_tokenizer(Path("no-such-folder"), vocab_size=260))
     260
     """
-    from transformers import AutoTokenizer
-
     if tokenizer_files(folder):
-        return AutoTokenizer.from_pretrained(folder)
+        with _reading(folder):
+            tokenizer = _from_pretrained(folder)
+            size = highest_id(tokenizer) + 1
+            if not isinstance(most := tokenizer.model_max_length, int | float):
+                raise ValueError(f"model_max_length must be a number; got {most!r}")
+        if size > vocab_size:
+            raise ValueError(f"the tokenizer in {folder} has {size:,} tokens, and the model has only {vocab_size:,}")
+        return tokenizer
     if vocab_size != BYTE_VOCABULARY:
         raise ValueError(
             f"{folder} has no tokenizer files; the byte tokenizer is used only with a vocabulary of "

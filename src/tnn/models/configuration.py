@@ -1,6 +1,6 @@
 """Configurations in transformers' naming. The defaults are the paper's language model; presets carry the others."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache
@@ -22,6 +22,8 @@ logger = logging.get_logger(__name__)
 POSITION_EMBEDDINGS = ("none", "sinusoidal", "learned")
 POOLINGS = ("mean", "first", "last")
 INITIALIZERS = ("gtu", "normal", "torch")
+MOST_LAYERS = 1000  # more would take minutes to build, only to run out of memory
+MOST_LABELS = 1_000_000  # each has a name
 # What transformers accepts of every configuration besides its fields.
 COMMON_ARGUMENTS = {
     *("num_labels", "model_type", "torch_dtype", "name_or_path", "_name_or_path", "_commit_hash", "per_layer_config"),
@@ -72,7 +74,8 @@ class TNNBlockConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         kwargs = current_fields({"mixer": self.mixer, "mixer_options": self.mixer_options, **kwargs})
         self.mixer, self.mixer_options = kwargs.pop("mixer"), kwargs.pop("mixer_options")
-        self._check_names(kwargs)
+        self.check_names(kwargs)
+        self._check_types(kwargs)
         self._check_values()
         super().__post_init__(**kwargs)
         register_models()  # with a configuration, the Auto classes can be asked for its model
@@ -85,15 +88,30 @@ class TNNBlockConfig(PreTrainedConfig):
         return frozenset({field.name for field in fields(cls)} | COMMON_ARGUMENTS | set(generation))
 
     @classmethod
-    def _check_names(cls, names: Iterable[str]) -> None:
+    def check_names(cls, names: Iterable[str]) -> None:
+        """A ValueError for an argument that the constructor does not accept, with the nearest that it does."""
         for name in names:
             if name not in cls.known_names():
                 own = sorted(field.name for field in fields(cls))
                 hint = did_you_mean(name, own, others="the fields that its documentation lists")
                 raise ValueError(f"{cls.__name__} has no argument {name!r}; {hint}")
 
+    def _check_types(self, arguments: Mapping[str, Any]) -> None:
+        """Of what transformers and the checks of the values take for granted; `arguments` are not fields."""
+        for field in fields(self):
+            if field.type is bool and not isinstance(value := getattr(self, field.name), bool):
+                raise TypeError(f"{field.name} must be true or false; got {value!r}")
+        for name in ("mixer_options", "id2label", "label2id"):
+            if not isinstance(value := getattr(self, name), dict | None):
+                raise TypeError(f"{name} must be a dictionary; got {value!r}")
+        if not isinstance(self.mixer, str | list) or not all(isinstance(name, str) for name in self.mixer):
+            raise TypeError(f"mixer must be the name of a registered mixer, or a list of names; got {self.mixer!r}")
+        if arguments.get("num_labels") is not None:
+            check_positive("num_labels", arguments["num_labels"], at_most=MOST_LABELS)
+
     def _check_values(self) -> None:
-        check_positive("num_hidden_layers", self.num_hidden_layers)
+        check_positive("num_hidden_layers", self.num_hidden_layers, at_most=MOST_LAYERS)
+        check_positive("rpe_num_layers", self.rpe_num_layers, at_most=MOST_LAYERS)
         if self.max_position_embeddings is not None:
             check_positive("max_position_embeddings", self.max_position_embeddings)
         elif self.position_embedding == "learned":
@@ -156,7 +174,7 @@ class TNNBlockConfig(PreTrainedConfig):
         """Keys that other tools have added to a saved configuration; a key that looks like a field is an error."""
         unknown = [key for key in current_fields(config_dict) if key not in cls.known_names()]
         own = [field.name for field in fields(cls)]
-        cls._check_names(key for key in unknown if get_close_matches(key, own, n=1))
+        cls.check_names(key for key in unknown if get_close_matches(key, own, n=1))
         if unknown:
             logger.warning("keys of the configuration that %s does not know: %s", cls.__name__, ", ".join(unknown))
         return unknown
@@ -237,6 +255,11 @@ class TNNConfig(TNNBlockConfig):
         check_positive("vocab_size", self.vocab_size)
         if self.embedding_size is not None:
             check_positive("embedding_size", self.embedding_size)
+        eos = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
+        for name, ids in {"pad": [self.pad_token_id], "bos": [self.bos_token_id], "eos": eos}.items():
+            for token in ids:
+                if token is not None:
+                    check_positive(f"{name}_token_id", token, at_least=-1)  # some tools write -1 for none
         if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
             raise ValueError(f"pad_token_id must be below vocab_size {self.vocab_size}; got {self.pad_token_id}")
         super().__post_init__(**kwargs)

@@ -17,7 +17,7 @@ def current_fields(fields: dict[str, Any]) -> dict[str, Any]:
     fields = dict(fields)
     structure = fields.pop("structure", None)
     if structure is not None:
-        if structure not in STRUCTURES:
+        if not isinstance(structure, str) or structure not in STRUCTURES:
             raise ValueError(f"structure must be one of {', '.join(map(repr, STRUCTURES))}; got {structure!r}")
         if fields.get("mixer", "tnn") == "tnn" and structure != "gtu+glu":
             fields["mixer"] = STRUCTURES[structure]

@@ -8,13 +8,14 @@ the scale of the embedding, dropout. Settings that this library has no model for
 import pickle
 import re
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from tnn._names import listed
 from tnn.models.backbone import TNNPreTrainedModel
 from tnn.models.configuration import TNNConfig
 from tnn.models.heads import TNNForCausalLM, TNNForMaskedLM
@@ -165,7 +166,7 @@ def _find_layout(state: Mapping[str, Tensor]) -> CheckpointLayout:
         if any(name.startswith(f"{layout.root}.layers.") for name in state):
             return layout
     expected = " or ".join(f"{layout.root}.layers" for layout in LAYOUTS)
-    raise ValueError(f"not a TNN language model: its tensors are under {expected}; got {_listed(state)}")
+    raise ValueError(f"not a TNN language model: its tensors are under {expected}; got {listed(state)}")
 
 
 def _layer_names(layout: CheckpointLayout, depth: int, rpe_depth: int, gtu: str) -> dict[str, str]:
@@ -211,11 +212,11 @@ def _check_keys(state: Mapping[str, Tensor], expected: list[str], ignored: str) 
     known = {*expected, ignored}
     unknown = [name for name in state if name not in known]
     missing = [name for name in expected if name not in state]
-    problems = [f"{kind} {_listed(names)}" for kind, names in (("unknown", unknown), ("missing", missing)) if names]
+    problems = [f"{kind} {listed(names)}" for kind, names in (("unknown", unknown), ("missing", missing)) if names]
     if problems:
         raise ValueError(f"not the tensors of a TNN language model: {'; '.join(problems)}")
     if others := [name for name in expected if not state[name].is_floating_point() or state[name].numel() == 0]:
-        raise ValueError(f"tensors must be of floating point and not empty; got others in {_listed(others)}")
+        raise ValueError(f"tensors must be of floating point and not empty; got others in {listed(others)}")
 
 
 def _check_shapes(
@@ -252,12 +253,6 @@ def _number(name: str, value: Any) -> float:
     if not isinstance(value, int | float):
         raise ValueError(f"the setting {name} must be a number; got {value!r}")
     return float(value)
-
-
-def _listed(names: Iterable[str], most: int = 5) -> str:
-    names = list(names)
-    noun = "key" if len(names) == 1 else "keys"
-    return f"{len(names)} {noun} ({', '.join(names[:most])}{', ...' if len(names) > most else ''})"
 
 
 class _Dropped:

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig
 
+from tnn.models import TNNImageModel, TNNModel
+from tnn.models.loading import architecture_of, load_strictly, read_config
 from tnn.training.runs import load_run_recipe
 from tnn.training.schema import Recipe
 from tnn.training.tasks import language
@@ -39,24 +40,25 @@ def evaluate(
     tokens         1,054,221 predicted
     ...
     """
+    _check_source(source)
     model = load_model(folder)
     task, recipe = _task_of(model, load_run_recipe(folder))
     return task.evaluate(folder, model, recipe, EvaluationOptions(source, split, length, stream, chunk))
 
 
 def load_model(folder: Path) -> Any:
-    """A model of any task, from the folder of a run or of save_pretrained, on the best device."""
+    """A model of any task, or one without a head, from a folder that save_pretrained wrote; on the best device.
+
+    Its weights must be those of its file, exactly and finite: see `tnn.models.loading`.
+    """
     folder = checked_model_folder(folder)
-    try:
-        config = AutoConfig.from_pretrained(folder)
-    except TypeError as error:
-        raise ValueError(f"{folder / 'config.json'}: {error}") from error
-    known = {cls.__name__: cls for name in list_tasks() for cls in find_task(name).model_classes}
-    architecture = (config.architectures or ["model of unknown kind"])[0]
+    config = read_config(folder)
+    architecture = architecture_of(config, folder)
+    heads = {cls.__name__: cls for name in list_tasks() for cls in find_task(name).model_classes}
+    known = {**heads, **{cls.__name__: cls for cls in (TNNModel, TNNImageModel)}}
     if architecture not in known:
         raise ValueError(f"{folder} must hold one of {', '.join(known)}; got a {architecture}")
-    model: Any = known[architecture]
-    return model.from_pretrained(folder).eval().to(_device())
+    return load_strictly(known[architecture], folder, config).to(_device())
 
 
 def _device() -> torch.device:
@@ -70,7 +72,10 @@ def _task_of(model: Any, recipe: Recipe | None) -> tuple[Task[Any], Recipe | Non
     if recipe is not None and isinstance(model, find_task(recipe.task).model_classes):
         return find_task(recipe.task), recipe
     tasks = (find_task(name) for name in list_tasks())
-    return next(task for task in tasks if isinstance(model, task.model_classes)), None
+    task = next((task for task in tasks if isinstance(model, task.model_classes)), None)
+    if task is None:
+        raise ValueError(f"a {type(model).__name__} has no head: there is nothing to evaluate")
+    return task, None
 
 
 def load_text(folder: Path, model: Any, source: str | None, split: str) -> language.Text:
@@ -78,4 +83,11 @@ def load_text(folder: Path, model: Any, source: str | None, split: str) -> langu
 
     `source` is what `open_corpus` takes; a single file is one split.
     """
+    _check_source(source)
     return language.load_text(folder, model, load_run_recipe(folder), source, split)
+
+
+def _check_source(source: str | None) -> None:
+    """An empty name would be the current folder."""
+    if source == "":
+        raise ValueError("give a text: the name of the text is empty")

@@ -127,6 +127,8 @@ def extrapolate(
     >>> print(extrapolate(model, tokens, LENGTHS, eos=2, train_length=512).to_table())  # doctest: +SKIP
     """
     check_positive("train_length", train_length)
+    if max_tokens is not None:
+        check_positive("max_tokens", max_tokens)
     lengths = check_lengths(lengths, len(tokens.ids) if max_tokens is None else min(len(tokens.ids), max_tokens))
     perplexities = [
         block_perplexity(model, tokens, length, eos, batch_tokens=batch_tokens, max_tokens=max_tokens)

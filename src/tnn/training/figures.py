@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tnn._checks import check_positive
-from tnn._files import atomic_path
+from tnn._files import atomic_path, check_writable
 from tnn.ops import toeplitz_matrix
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ INK, FAINT = "#30363d", "#d5d9de"
 WIDTH, DOTS = 8.0, 150  # inches, and pixels per inch
 KERNELS = 5  # drawn per operator
 DARKEST = 1e-3  # times the largest entry of a matrix: all below is black
+MOST_POSITIONS = 4096  # rows and columns of a drawn matrix
 TINY = 1e-30  # replaces zeros in divisions and logarithms
 FAR = 50  # lags; if there are more, their axis is logarithmic
 FEW = 6  # lines; with more, the legend is beside the axes
@@ -53,6 +54,18 @@ def tidy(axes: "Axes", title: str = "", x: str = "", y: str = "", grid: bool = T
     if entries := axes.get_legend_handles_labels()[1]:
         beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)}
         axes.legend(frameon=False, fontsize=8, labelcolor=INK, **(beside if len(entries) > FEW else {}))
+
+
+def check_figure(path: Path) -> None:
+    """Called before the work: an error if `save_figure` could not write to this path, or not in this format."""
+    known = new_figure(height=1).canvas.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in known:
+        raise ValueError(f"{path} must end in one of .{', .'.join(sorted(known))}")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give the name of an image file")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent}")
+    check_writable(path)
 
 
 def save_figure(figure: "Figure", path: Path) -> None:
@@ -163,7 +176,7 @@ def find_kernels(model: Any, length: int) -> list[Kernel]:
     """
     from tnn.layers import ToeplitzOperator2d
 
-    check_positive("length", length)
+    check_positive("length", length, at_most=MOST_POSITIONS)
     kernels = []
     for number, layer in enumerate(model.base_model.layers, start=1):
         if isinstance(layer.operator, ToeplitzOperator2d):

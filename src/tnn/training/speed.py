@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tnn._checks import check_positive
+from tnn._checks import LARGEST, check_positive
+from tnn._machine import physical_memory
 
 
 class Speed(NamedTuple):
@@ -34,20 +35,26 @@ def decoding_speed(model: Any, contexts: list[int], new_tokens: int = 64, state_
     ['exact', 'recompute']
     """
     check_positive("new_tokens", new_tokens)
+    for context in contexts:
+        check_positive("contexts", context, at_most=_most_tokens(model.config))
     exact = model if model.model.can_cache else None
     models = {"exact": exact, "state-space": state_space, "recompute": model}
     if model.config.coefficients == "poles":
         models = {"state-space": model, "recompute": model}
     speeds = []
     for context in contexts:
-        check_positive("context", context)
-        ids = torch.randint(4, model.config.vocab_size, (1, context), generator=torch.Generator().manual_seed(0))
+        ids = torch.randint(0, model.config.vocab_size, (1, context), generator=torch.Generator().manual_seed(0))
         for decoder, network in models.items():
             if network is not None:
                 measure = _recompute if decoder == "recompute" else _step
                 seconds = measure(network, ids.to(model.device), new_tokens)
                 speeds.append(Speed(decoder, context, 1 / median(seconds)))
     return speeds
+
+
+def _most_tokens(config: Any) -> int:
+    """As many as have their hidden states of a layer in memory, and a few copies of them."""
+    return min(LARGEST, (physical_memory() or LARGEST) // (16 * config.hidden_size))
 
 
 @torch.inference_mode()

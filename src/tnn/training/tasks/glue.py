@@ -10,6 +10,7 @@ from tnn import models
 from tnn.data.blocks import collate
 from tnn.data.glue import GlueDataset, find_glue_task, load_glue, majority_score, score
 from tnn.data.tokenizers import load_tokenizer
+from tnn.models.loading import read_config
 from tnn.training.schema import Recipe, Section
 from tnn.training.tasks.classification import ClassificationTask, EvaluationSets
 from tnn.training.tasks.language import load_with_tokenizer
@@ -66,7 +67,7 @@ class Glue(ClassificationTask[GlueRecipe]):
         name = recipe.data.tasks[0]
         assert recipe.model.start_from is not None
         folder = checked_model_folder(recipe.model.start_from)
-        tokenizer = load_tokenizer(folder, models.TNNConfig.from_pretrained(folder).vocab_size)
+        tokenizer = load_tokenizer(folder, read_config(folder).vocab_size)
         train = _load_sets(recipe, tokenizer, ["train"])["train"]
         (_, validation), *extra = _load_sets(recipe, tokenizer, find_glue_task(name).validations).items()
         extra_eval_sets = {f"eval_{split.rpartition('_')[2]}": dataset for split, dataset in extra}

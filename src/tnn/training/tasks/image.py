@@ -13,7 +13,7 @@ from tnn.data.images import ImageSet, open_images
 from tnn.training.schema import Fraction, Recipe, Section, check_known_keys
 from tnn.training.tasks.classification import ClassificationTask, EvaluationSets, accuracy, majority_accuracy
 from tnn.training.tasks.registry import register_task
-from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head, preset_config
+from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head, new_model, preset_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -139,7 +139,7 @@ def _make_model(recipe: ImageRecipe, changes: dict[str, Any]) -> "PreTrainedMode
         return load_head(models.TNNForImageClassification, checked_model_folder(recipe.model.start_from), changes)
     assert recipe.model.preset is not None
     config = preset_config(recipe.model.preset, models.TNNImageConfig, "an image model", changes)
-    return models.TNNForImageClassification(config)
+    return new_model(models.TNNForImageClassification, config)
 
 
 def _check_classes(source: str, classes: list[str], known: list[str]) -> None:

@@ -14,7 +14,7 @@ from tnn.data.tokens import Tokens, cache_folder, tokenize, tokenizer_for
 from tnn.training.perplexity import Perplexity, block_perplexity, masked_perplexity, stream_perplexity
 from tnn.training.schema import Recipe, Section
 from tnn.training.tasks.registry import register_task
-from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head, preset_config
+from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head, new_model, preset_config
 from tnn.training.tasks.task import EvaluationOptions, Task
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class LanguageTask(Task[TextRecipe]):
         if size > config.vocab_size:
             got = f"{config.vocab_size:,}, and the tokenizer has {size:,} tokens"
             raise ValueError(f"the tokenizer does not fit the model: its vocabulary is {got}")
-        return head(config)
+        return new_model(head, config)
 
     def evaluate(self, folder: Path, model: Any, recipe: TextRecipe | None, options: EvaluationOptions) -> str:
         text = load_text(folder, model, recipe, options.source, options.split or "test")

@@ -13,7 +13,7 @@ from tnn.training.schema import Recipe, Section
 from tnn.training.tasks.classification import ClassificationTask, EvaluationSets, accuracy, majority_accuracy
 from tnn.training.tasks.language import load_with_tokenizer
 from tnn.training.tasks.registry import register_task
-from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head, preset_config
+from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, load_head, new_model, preset_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -96,7 +96,7 @@ class Lra(ClassificationTask[LraRecipe]):
         assert section.preset is not None
         kind = "an image" if head is models.TNNForImageClassification else "a text"
         wanted = f"{kind} model for {recipe.data.task} with flavour {recipe.data.flavour}"
-        return head(preset_config(section.preset, head.config_class, wanted, changes))
+        return new_model(head, preset_config(section.preset, head.config_class, wanted, changes))
 
     def evaluation_sets(self, folder: Path, model: Any, recipe: LraRecipe) -> EvaluationSets:
         has_tokenizer = (folder / "tokenizer.json").is_file()

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import Dataset, Subset
 
 from tnn.models import load_preset
+from tnn.models.loading import architecture_of, check_memory, load_strictly, read_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -50,23 +51,19 @@ def _random_subset(dataset: Any, count: int) -> Dataset[Any]:
     return Subset(dataset, sorted(chosen.tolist()))
 
 
+def new_model(head: Any, config: Any) -> "PreTrainedModel":
+    """A model with new weights, if they fit into the memory of this machine."""
+    check_memory(head, config, "model")
+    return head(config)
+
+
 def load_head(head: Any, folder: Path, changes: Mapping[str, Any]) -> "PreTrainedModel":
-    """A trained model to start from. All weights of its encoder are used; a head with new labels starts at random."""
-    model, info = head.from_pretrained(folder, **changes, ignore_mismatched_sizes=True, output_loading_info=True)
-    shapes = sorted(key for key, *_ in info["mismatched_keys"] if not key.startswith("classifier.out."))
-    missing, unused = (sorted(filter(_is_of_encoder, info[f"{kind}_keys"])) for kind in ("missing", "unexpected"))
-    problems = [
-        *(f"{key} has another shape there" for key in shapes),
-        *(f"{key} is missing there" for key in missing),
-        *(f"{key} would not be used" for key in unused),
-    ]
-    if problems:
-        raise ValueError(f"the changes of model do not fit the weights in {folder}: {problems[0]}")
-    return model
-
-
-def _is_of_encoder(key: str) -> bool:
-    return key.startswith("model.")
+    """A trained model to start from. Its encoder is used whole; another head, or one with new labels, is drawn."""
+    saved, config = read_config(folder), read_config(folder, **changes)
+    if architecture_of(saved, folder) != head.__name__:
+        return load_strictly(head, folder, config, lambda name: not name.startswith("model."))
+    new_labels = config.num_labels != saved.num_labels
+    return load_strictly(head, folder, config, lambda name: new_labels and name.startswith("classifier.out."))
 
 
 def checked_model_folder(folder: str | Path) -> Path:
