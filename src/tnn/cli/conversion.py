@@ -55,16 +55,15 @@ def onnx(
     length: Annotated[int | None, typer.Option(help="A fixed length; by default any.")] = None,
 ) -> None:
     """Export a model as an ONNX file."""
-    with one_line_errors():
-        from tnn.models import export_onnx
-        from tnn.models.onnx_file import check_target
-        from tnn.training.evaluation import load_model
+    from tnn.models import export_onnx
+    from tnn.models.onnx_file import check_target
+    from tnn.training.evaluation import load_model
 
-        check_target(out)
-        quiet_transformers()
-        loaded = load_model(model)
-        export_onnx(loaded, out, mask=mask, batch=batch, length=length)
-        typer.echo(f"{type(loaded).__name__}, {out.stat().st_size / 1e6:.1f} MB: {out}")
+    check_target(out)
+    quiet_transformers()
+    loaded = load_model(model)
+    export_onnx(loaded, out, mask=mask, batch=batch, length=length)
+    typer.echo(f"{type(loaded).__name__}, {out.stat().st_size / 1e6:.1f} MB: {out}")
 
 
 def _state_space_table(layers: list[dict[str, Any]]) -> str:
