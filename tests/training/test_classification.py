@@ -207,9 +207,9 @@ def test_mixed_images_need_the_same_micro_batches(tmp_path, mixing):
     def of(size, **augmentation):
         return make("image", {"images": "none", "augmentation": augmentation}, micro_batch_size=size)
 
-    runs.begin(tmp_path, of(4, flip=0.5))
+    runs.begin(tmp_path, of(4, flip=0.5), {})
     runs.check(tmp_path, of(2, flip=0.5), resume=True)
-    runs.begin(tmp_path, of(4, **{mixing: 0.8}))
+    runs.begin(tmp_path, of(4, **{mixing: 0.8}), {})
     with pytest.raises(ValueError, match=r"another recipe: training.micro_batch_size was 4, and is 2 now$"):
         runs.check(tmp_path, of(2, **{mixing: 0.8}), resume=True)
 

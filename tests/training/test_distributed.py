@@ -147,7 +147,7 @@ def test_what_fails_ends_all_processes_with_one_line_each(recipe_file, tmp_path,
 def test_fsdp_has_the_precision_of_the_recipe(recipe, tmp_path):
     training = recipe(precision="bf16").training
     arguments = training_arguments(training, 1, str(tmp_path), "loss")
-    trainer = RecipeTrainer(training, model=torch.nn.Linear(1, 1), args=arguments)
+    trainer = RecipeTrainer(training, tmp_path, model=torch.nn.Linear(1, 1), args=arguments)
     for sharded in (False, True):  # without FSDP, accelerate sees to it
         trainer.is_fsdp_enabled = sharded
         with trainer.compute_loss_context_manager():

@@ -163,7 +163,7 @@ def test_another_way_through_the_same_batches(recipe, tmp_path):
 
 @pytest.mark.parametrize("norm", ["norm", "final_norm"])
 def test_batch_norm_needs_the_same_micro_batches(recipe, tmp_path, norm):
-    runs.begin(tmp_path, recipe(model={norm: "batch"}, micro_batch_size=2))
+    runs.begin(tmp_path, recipe(model={norm: "batch"}, micro_batch_size=2), {})
     runs.check(tmp_path, recipe(model={norm: "batch"}, micro_batch_size=2, log_every=2), resume=True)
     with pytest.raises(ValueError, match=r"another recipe: training.micro_batch_size was 2, and is 1 now$"):
         runs.check(tmp_path, recipe(model={norm: "batch"}, micro_batch_size=1), resume=True)
@@ -174,7 +174,7 @@ def test_a_model_to_start_from_may_have_batch_norm(recipe, tmp_path):
         made = recipe(**options).model_dump(exclude_none=True)
         return parse_recipe(made | {"model": {"start_from": str(tmp_path / "first")}})
 
-    runs.begin(tmp_path / "run", more(micro_batch_size=2))
+    runs.begin(tmp_path / "run", more(micro_batch_size=2), {})
     load_preset("mini-alm", norm="layer").save_pretrained(tmp_path / "first")
     runs.check(tmp_path / "run", more(micro_batch_size=1), resume=True)
     load_preset("mini-alm", norm="batch").save_pretrained(tmp_path / "first")
