@@ -79,7 +79,7 @@ def publish(unfinished: Path, folder: Path, best: int | None = None) -> Path:
     names = sorted(path.relative_to(unfinished).as_posix() for path in unfinished.rglob("*") if path.is_file())
     files = {name: _sum_and_sync(unfinished / name) for name in names}
     content = {"step": step_of(final), "best": best, "files": files}
-    (unfinished / MANIFEST).write_text(json.dumps({"content": content, "sha256": _sum(content)}, indent=1) + "\n")
+    (unfinished / MANIFEST).write_text(json.dumps({"content": content, "sha256": _sum(content)}, indent=1))
     sync(unfinished / MANIFEST)
     sync(unfinished)
     unfinished.rename(final)

@@ -127,7 +127,7 @@ def _run(setup: TrainingSetup, recipe: Recipe, out: Path, session: _Session) -> 
     fingerprints = in_main_process(setup.fingerprints)
     setup = setup.limit_eval(training.evaluate_examples)
     set_seed(training.seed)
-    model = setup.make_model()
+    model = _make_model(setup)
     vocabulary = len(setup.processor) if isinstance(setup.processor, PreTrainedTokenizerBase) else None
     session.log(describe(recipe, model, setup.data_summary, vocabulary))
     in_main_process(lambda: _begin(out, recipe, fingerprints, session))
@@ -162,6 +162,14 @@ def _run(setup: TrainingSetup, recipe: Recipe, out: Path, session: _Session) -> 
     return metrics
 
 
+def _make_model(setup: TrainingSetup) -> Any:
+    try:
+        return setup.make_model()
+    except (TypeError, AttributeError, KeyError, ArithmeticError, RuntimeError, MemoryError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"the model of the recipe cannot be made: {reason}") from error
+
+
 def _begin(out: Path, recipe: Recipe, fingerprints: Mapping[str, str | None], session: _Session) -> None:
     if session.resume and not session.allow_changed_data:
         runs.check_fingerprints(out, fingerprints)
@@ -170,6 +178,8 @@ def _begin(out: Path, recipe: Recipe, fingerprints: Mapping[str, str | None], se
 
 def _check_result(trainer: RecipeTrainer, metrics: Metrics) -> None:
     """Raises an error if the final model is of no use."""
+    if trainer.args.load_best_model_at_end and trainer.state.best_global_step is None:
+        raise Diverged("training.keep_best: no evaluation had a finite result, so no weights are the best")
     trainer.check_weights()
     for name, value in metrics.items():
         if name.endswith("_loss") and not math.isfinite(value):
@@ -201,7 +211,8 @@ def _resume_from(out: Path, run_log: runs.RunLog, session: _Session) -> Path | N
     checkpoint = choose_checkpoint(out, session.log)
     run_log.cut(runs.step_of(checkpoint))
     if session.resume:
-        session.log(f"continuing after step {runs.step_of(checkpoint)}")
+        start = "no checkpoint was written yet: starting" if checkpoint is None else "continuing"
+        session.log(f"{start} at step {runs.step_of(checkpoint) + 1:,}")
     return checkpoint
 
 

@@ -24,7 +24,7 @@ from tnn.training.tasks.setup import checked_model_folder
 
 RECIPE, LOG, FINGERPRINTS = "recipe.yaml", "log.jsonl", "fingerprints.json"
 MODEL, MEASURED, SCRATCH = "config.json", "measured.json", ".model"
-WRITTEN = (RECIPE, LOG, FINGERPRINTS, LOCK)  # before the first checkpoint
+WRITTEN = (RECIPE, LOG, FINGERPRINTS, LOCK)  # also before the first checkpoint
 RESUMABLE_KEYS = {  # keys with no effect on the weights: they may change when a run is resumed. A task may have more
     *("about", "training.log_every"),
     *("training.keep_checkpoints", "training.report_to", "training.save_every"),
@@ -59,8 +59,8 @@ def holds_something(folder: Path) -> bool:
     """Whether a new run would overwrite anything: not the rest of one that ended before its first checkpoint."""
     if not folder.is_dir():
         return folder.exists()
-    ours = not (folder / RECIPE).exists() or (folder / FINGERPRINTS).exists()
-    return not ours or any(not _is_rest(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    rest = _is_rest if (folder / FINGERPRINTS).is_file() else _is_temporary
+    return any(not rest(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
 
 
 def _is_rest(path: Path) -> bool:
@@ -69,7 +69,12 @@ def _is_rest(path: Path) -> bool:
         return True
     if CHECKPOINTS in path.parts:
         return not any(part.startswith(PREFIX) for part in path.parts)
-    return any(part.startswith((SCRATCH, *(f".{name}-" for name in WRITTEN))) for part in path.parts)
+    return _is_temporary(path)
+
+
+def _is_temporary(path: Path) -> bool:
+    """Whether a file is the lock, or one that was not renamed before the end of its process."""
+    return path.parts[0].startswith((LOCK, SCRATCH, *(f".{name}-" for name in WRITTEN)))
 
 
 def _mixes_examples(recipe: Recipe) -> bool:

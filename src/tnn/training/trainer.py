@@ -208,7 +208,10 @@ def training_arguments(training: Training, steps: int, output: str, metric: str)
         "remove_unused_columns": False,
         "dataloader_pin_memory": torch.cuda.is_available(),
     }
-    return TrainingArguments(**{**values, **training.arguments})
+    try:
+        return TrainingArguments(**{**values, **training.arguments})
+    except (TypeError, AttributeError, KeyError, RuntimeError) as error:
+        raise ValueError(f"training.arguments: {error}") from error
 
 
 def callbacks(recipe: Recipe, log: RunLog) -> list[TrainerCallback]:

@@ -149,7 +149,7 @@ def _content(recipe: ImageRecipe, sets: Mapping[str, ImageSet]) -> list[Any]:
     """The files of a folder, which count by name, size and time; otherwise some images."""
     folder = Path(recipe.data.images)
     if folder.is_dir():
-        return sorted(path for path in folder.rglob("*") if path.is_file())
+        return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     return [sample_examples(images) for images in sets.values()]
 
 
