@@ -27,7 +27,7 @@ def faults_of(lab: Lab, best: Lab, rounds: int) -> dict[str, Verdicts]:
         "each file of the best checkpoint, in each way": _damaged(best, {EQUAL, REFUSED}, faults.best_step(best)),
         "no file can grow beyond a random size": _checked(faults.full_disk, lab, rounds, "no checkpoint lost"),
         "a second training, and a resume beside a running one": _checked(faults.two_processes, lab, rounds, "refused"),
-        "checkpoints from the future": _checked(faults.clock_back, lab, rounds, "continued from the highest step"),
+        "checkpoints from the future": _checked(faults.clock_back, lab, rounds, "the last steps used and kept"),
     }
 
 

@@ -23,6 +23,7 @@ from tnn.models import TNNConfig, TNNForMaskedLM, TNNForSequenceClassification, 
 from tnn.models.backbone import TNNLayer
 from tnn.training import runs
 from tnn.training.recipe import load_recipe, parse_recipe
+from tnn.training.run_lock import locked
 from tnn.training.run_recipe import Diverged, train
 from tnn.training.schedules import learning_rate
 from tnn.training.tasks.registry import find_task
@@ -426,6 +427,8 @@ def test_pre_training_then_fine_tuning(recipe, values, tmp_path, glue):
     tuning = values(epochs=4, steps=None, learning_rate=0.01, evaluate_every=16, save_every=16, keep_best=True)
     tuning |= {"task": "glue", "model": {"start_from": str(tmp_path / "base")}, "learning_rates": [1e-5, 0.01]}
     tuning["data"] = {"glue": str(glue), "tasks": ["cola", "sst2"], "length": 40}
+    with locked(tmp_path / "tuned" / "cola" / "lr-1e-05"), pytest.raises(BlockingIOError, match="lr-1e-05 is in use"):
+        run(parse_recipe(tuning), tmp_path / "tuned")
     scores = run(parse_recipe(tuning), tmp_path / "tuned")
     assert scores == {"cola": 1.0, "sst2": 1.0}
     table = json.loads((tmp_path / "tuned" / "scores.json").read_text())

@@ -74,7 +74,7 @@ def _is_rest(path: Path) -> bool:
 
 def _is_temporary(path: Path) -> bool:
     """Whether a file is the lock, or one that was not renamed before the end of its process."""
-    return path.parts[0].startswith((LOCK, SCRATCH, *(f".{name}-" for name in WRITTEN)))
+    return any(part.startswith((LOCK, SCRATCH, *(f".{name}-" for name in WRITTEN))) for part in path.parts)
 
 
 def _mixes_examples(recipe: Recipe) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -134,12 +134,17 @@ class Training(Section):
                     raise ValueError(f"arguments: {key} is set by the other keys of training")
             known = {field.name for field in fields(TrainingArguments)} - MANAGED_ARGS
             check_known_keys(self.arguments, known, "arguments: ")
-            types = get_type_hints(TrainingArguments)
-            for key, value in self.arguments.items():
-                try:
-                    TypeAdapter(types[key], config=ConfigDict(arbitrary_types_allowed=True)).validate_python(value)
-                except ValidationError as error:
-                    raise ValueError(f"arguments: {key}: {error.errors()[0]['msg'].lower()}; got {value!r}") from None
+            _check_numbers(self.arguments, get_type_hints(TrainingArguments))
+
+
+def _check_numbers(arguments: dict[str, Any], types: dict[str, Any]) -> None:
+    """Those that must be a number, true or false. Other fields take more than their annotations say."""
+    for key, value in arguments.items():
+        if {*(get_args(types[key]) or [types[key]])} <= {int, float, bool, type(None)}:
+            try:
+                TypeAdapter(types[key], config=ConfigDict(strict=True)).validate_python(value)
+            except ValidationError as error:
+                raise ValueError(f"arguments: {key}: {error.errors()[0]['msg'].lower()}; got {value!r}") from None
 
 
 class Recipe(Section):
