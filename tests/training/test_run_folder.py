@@ -174,6 +174,20 @@ def test_a_final_loss_that_is_not_finite_is_an_error(recipe, tmp_path, monkeypat
 
 
 @pytest.mark.slow
+def test_without_a_finite_evaluation_no_weights_are_the_best(recipe, tmp_path, monkeypatch):
+    original = RecipeTrainer.evaluate
+
+    def evaluate_badly(trainer, *positional, **options):
+        return original(trainer, *positional, **options) | {"eval_loss": float("nan")}
+
+    monkeypatch.setattr(RecipeTrainer, "evaluate", evaluate_badly)
+    with pytest.raises(Diverged, match="no evaluation had a finite result"):
+        run(recipe(steps=2, evaluate_every=1, save_every=1, keep_best=True), tmp_path / "run")
+    monkeypatch.undo()
+    run(recipe(steps=2, evaluate_every=5, save_every=5, keep_best=True), tmp_path / "short")  # the only weights
+
+
+@pytest.mark.slow
 def test_the_best_weights_are_loaded_or_nothing(recipe, tmp_path, monkeypatch):
     original = RecipeTrainer._load_best_model
 

@@ -178,8 +178,9 @@ def _begin(out: Path, recipe: Recipe, fingerprints: Mapping[str, str | None], se
 
 def _check_result(trainer: RecipeTrainer, metrics: Metrics) -> None:
     """Raises an error if the final model is of no use."""
-    if trainer.args.load_best_model_at_end and trainer.state.best_global_step is None:
-        raise Diverged("training.keep_best: no evaluation had a finite result, so no weights are the best")
+    evaluated, best = trainer.state.best_metric is not None, trainer.state.best_global_step
+    if trainer.args.load_best_model_at_end and evaluated and best is None:
+        raise Diverged("no evaluation had a finite result, so that no weights are the best")
     trainer.check_weights()
     for name, value in metrics.items():
         if name.endswith("_loss") and not math.isfinite(value):
