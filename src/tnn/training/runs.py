@@ -115,7 +115,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> It
         if isinstance(a, dict) and isinstance(b, dict):
             yield from _differences(a, b, f"{path}{key}.")
         elif a != b:
-            yield path + key, a, b
+            yield f"{path}{key}", a, b
 
 
 def is_finished(folder: Path) -> bool:
