@@ -437,3 +437,7 @@ def test_pre_training_then_fine_tuning(recipe, values, tmp_path, glue):
     best = tmp_path / "tuned" / "sst2" / "lr-0.01"
     assert AutoModelForSequenceClassification.from_pretrained(best).config.num_labels == 2
     assert run(parse_recipe(tuning), tmp_path / "tuned", resume=True) == scores
+    before, dev = build(parse_recipe(tuning)).fingerprints(), glue / "CoLA" / "dev.tsv"
+    dev.write_text(dev.read_text().replace("good", "fine", 1))
+    after = build(parse_recipe(tuning)).fingerprints()
+    assert (before["data"] != after["data"], before["tokenizer"] == after["tokenizer"]) == (True, True)
