@@ -165,6 +165,15 @@ def test_weights_that_are_not_finite_are_never_saved(recipe, tmp_path, monkeypat
 
 
 @pytest.mark.slow
+def test_the_advice_after_a_divergence_works(recipe, tmp_path):
+    """A checkpoint has a tokenizer too."""
+    tiny = recipe(steps=1, data={"tokenizer": "bpe:300"})
+    run(tiny, tmp_path / "run")
+    start = {"model": {"start_from": str(runs.last_checkpoint(tmp_path / "run"))}}
+    run(parse_recipe(tiny.model_dump(exclude_none=True) | start), tmp_path / "again")
+
+
+@pytest.mark.slow
 def test_a_final_loss_that_is_not_finite_is_an_error(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(RecipeTrainer, "evaluate", lambda *_, **__: {"eval_loss": float("nan")})
     with pytest.raises(Diverged, match=r"the eval loss of the final weights is nan; .*checkpoint-12 is the last"):

@@ -136,6 +136,7 @@ def _run(setup: TrainingSetup, recipe: Recipe, out: Path, session: _Session) -> 
     trainer = RecipeTrainer(
         training,
         out,
+        setup.processor,
         model=model,
         args=training_arguments(training, steps, str(out / runs.CHECKPOINTS), setup.metric),
         train_dataset=ShuffledEpochs(setup.train, training.seed, steps * training.batch_size, setup.repeats),

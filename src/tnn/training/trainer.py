@@ -39,10 +39,10 @@ class RecipeTrainer(Trainer):
     A loss that is NaN or infinite stops the run before the weights are updated; such weights are never saved.
     """
 
-    def __init__(self, training: Training, folder: Path, **options: Any):
+    def __init__(self, training: Training, folder: Path, processor: Any = None, **options: Any):
         super().__init__(**options)
         self.remove_callback(PrinterCallback)  # see Progress
-        self.training, self.folder = training, folder
+        self.training, self.folder, self.processor = training, folder, processor
 
     optimizer: Any
     lr_scheduler: Any
@@ -124,7 +124,10 @@ class RecipeTrainer(Trainer):
 
     def _publish(self) -> None:
         best = self.state.best_global_step if self.args.load_best_model_at_end else None
-        publish(self._unfinished / checkpoint_path(self.folder, self.state.global_step).name, self.folder, best)
+        unfinished = self._unfinished / checkpoint_path(self.folder, self.state.global_step).name
+        if self.processor is not None:  # a checkpoint can be started from, like a model
+            self.processor.save_pretrained(unfinished)
+        publish(unfinished, self.folder, best)
         rotate(self.folder, self.training.keep_checkpoints, best)
 
     def _init_training_state(self, *inputs: Any, **options: Any) -> Any:
