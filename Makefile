@@ -3,6 +3,7 @@
 #   make test       lint, then every test, one worker per core
 #   make quick      lint, then the fast tests: for the inner loop, in at most 90 seconds
 #   make lint       ruff and mypy
+#   make faults     many rounds of killed, damaged and starved trainings (ROUNDS=20); the counts go to results/faults.md
 #   make sanitize   the native kernel's tests under the address and undefined-behaviour sanitizers (GCC, CMake)
 #   make conformance  transformers' own common tests: TRANSFORMERS_TESTS=path of a checkout of transformers
 
@@ -11,7 +12,7 @@ BIN := .venv/bin
 WORKERS ?= logical
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: demo test quick lint sanitize conformance clean
+.PHONY: demo test quick lint faults sanitize conformance clean
 
 test: lint
 	$(PYTEST)
@@ -26,6 +27,11 @@ lint: .venv/ready
 
 demo: .venv/demo
 	$(BIN)/python -m tnn demo --out build/demo
+
+ROUNDS ?= 20
+
+faults: .venv/ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --rounds $(ROUNDS) --out results/faults.md
 
 SANITIZED := build/sanitize/libtoeplitz.so
 RUNTIMES := $$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)

@@ -207,9 +207,9 @@ def test_mixed_images_need_the_same_micro_batches(tmp_path, mixing):
     def of(size, **augmentation):
         return make("image", {"images": "none", "augmentation": augmentation}, micro_batch_size=size)
 
-    runs.begin(tmp_path, of(4, flip=0.5))
+    runs.begin(tmp_path, of(4, flip=0.5), {})
     runs.check(tmp_path, of(2, flip=0.5), resume=True)
-    runs.begin(tmp_path, of(4, **{mixing: 0.8}))
+    runs.begin(tmp_path, of(4, **{mixing: 0.8}), {})
     with pytest.raises(ValueError, match=r"another recipe: training.micro_batch_size was 4, and is 2 now$"):
         runs.check(tmp_path, of(2, **{mixing: 0.8}), resume=True)
 
@@ -363,3 +363,48 @@ def test_other_classes(image_folder, tmp_path):
     model, old = build(recipe).make_model(), TNNForImageClassification.from_pretrained(tmp_path / "run")
     assert list(model.config.id2label.values()) == ["green", "red", "yellow"]
     assert torch.equal(model.model.patch_proj.weight, old.model.patch_proj.weight)
+
+
+# --- fingerprints: data that changed are found when a run is resumed
+
+
+def data_fingerprint(recipe):
+    return build(recipe).fingerprints()["data"]
+
+
+def replace_once(path, old, new):
+    path.write_text(path.read_text().replace(old, new, 1))
+
+
+def test_changed_texts_are_found(lists, pairs, reviews):
+    files = {
+        ("listops", "lra-listops"): (lists, lists / "basic_val.tsv", "[M", "[S"),
+        ("retrieval", "lra-retrieval"): (pairs, pairs / "new_aan_pairs.test.tsv", "text", "test"),
+        ("text", "lra-text"): (reviews, reviews / "train" / "pos" / "0_7.txt", "good", "fine"),
+    }
+    for (task, preset), (folder, path, old, new) in files.items():
+        recipe = make("lra", lra_data(task, folder), preset)
+        before = data_fingerprint(recipe)
+        path.touch()
+        assert data_fingerprint(recipe) == before
+        replace_once(path, old, new)
+        assert data_fingerprint(recipe) != before, task
+
+
+def test_changed_pixels_are_found(arrays):
+    recipe = make("lra", lra_data("image", arrays), "lra-image")
+    before = data_fingerprint(recipe)
+    assert data_fingerprint(recipe) == before
+    pixels = np.load(arrays / "x_test.npy")
+    pixels[0, 0, 0] += 1
+    np.save(arrays / "x_test.npy", pixels)
+    assert data_fingerprint(recipe) != before
+
+
+def test_changed_images_are_found(image_folder):
+    recipe = make("image", {"images": str(image_folder), "size": 16})
+    before = data_fingerprint(recipe)
+    (image_folder / ".notes").touch()
+    assert data_fingerprint(recipe) == before
+    shutil.copy(image_folder / "val" / "red" / "1.png", image_folder / "val" / "red" / "0.png")
+    assert data_fingerprint(recipe) != before

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
@@ -75,8 +74,8 @@ def weights(folder):
 
 
 def undo_the_end(folder: Path):
-    """As if the run had been killed after its first checkpoint."""
-    shutil.rmtree(folder / "checkpoints" / "checkpoint-6")
+    """As if the run had been killed, and the random numbers of the second process had been damaged."""
+    os.truncate(folder / "checkpoints" / "checkpoint-6" / "rng_state_1.pth", 100)
     for name in ("config.json", "model.safetensors"):
         (folder / name).unlink()
 
@@ -102,20 +101,24 @@ def test_two_processes_learn_what_one_does(recipe_file, tmp_path, mode):
 
     undo_the_end(two)
     launcher = [ACCELERATE[mode][0], *FREE_PORT, *ACCELERATE[mode][1:]]
-    launch(launcher, file, *MODES[mode], "--out", two, "--resume")
+    output = launch(launcher, file, *MODES[mode], "--out", two, "--resume").stdout
+    assert output.count("checkpoint-6 is damaged and is removed: rng_state_1.pth has 100 bytes, not ") == 1
+    assert "continuing at step 4\n" in output
     assert losses(two) == logged
     torch.testing.assert_close(weights(two), actual, atol=0, rtol=0)
 
 
 @pytest.mark.slow
 def test_a_signal_to_one_process_stops_all_at_the_same_step(recipe_file, tmp_path):
-    out = tmp_path / "run"
-    with ranks(recipe_file(steps=400, save_every=400), "--out", out) as processes:
+    out, file = tmp_path / "run", recipe_file(steps=400, save_every=400)
+    with ranks(file, "--out", out) as processes:
         until = time.monotonic() + 100
         while not losses(out):
             assert time.monotonic() < until
             assert all(process.poll() is None for process in processes)
             time.sleep(0.02)
+        with pytest.raises(BlockingIOError, match=rf"is in use by process {processes[0].pid}:"):
+            train(load_recipe(str(file)), out, resume=True, log=lambda text: None)
         processes[1].send_signal(signal.SIGINT)
         codes, output = ends(processes)
     assert codes == [130, 130]
@@ -147,7 +150,7 @@ def test_what_fails_ends_all_processes_with_one_line_each(recipe_file, tmp_path,
 def test_fsdp_has_the_precision_of_the_recipe(recipe, tmp_path):
     training = recipe(precision="bf16").training
     arguments = training_arguments(training, 1, str(tmp_path), "loss")
-    trainer = RecipeTrainer(training, model=torch.nn.Linear(1, 1), args=arguments)
+    trainer = RecipeTrainer(training, tmp_path, model=torch.nn.Linear(1, 1), args=arguments)
     for sharded in (False, True):  # without FSDP, accelerate sees to it
         trainer.is_fsdp_enabled = sharded
         with trainer.compute_loss_context_manager():

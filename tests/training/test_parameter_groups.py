@@ -89,7 +89,9 @@ def test_the_schedule_scales_the_learning_rate_of_each_group(recipe, tmp_path, n
     """The first group, empty or not, has the learning rate of the recipe, which is the one that is logged."""
     training = recipe(schedule="cosine", warmup_steps=2, learning_rate=0.01).training
     model = nn.Sequential(Kernel({name: {"learning_rate": 0.5} for name in named}))
-    trainer = RecipeTrainer(training, model=model, args=training_arguments(training, 12, str(tmp_path), "loss"))
+    trainer = RecipeTrainer(
+        training, tmp_path, model=model, args=training_arguments(training, 12, str(tmp_path), "loss")
+    )
     trainer.create_optimizer_and_scheduler(12)
     rate = learning_rate(training, 12)
     for step in range(12):

@@ -25,6 +25,7 @@ from tnn.models import TNNConfig, TNNForMaskedLM, TNNForSequenceClassification, 
 from tnn.models.backbone import TNNLayer
 from tnn.training import runs
 from tnn.training.recipe import load_recipe, parse_recipe
+from tnn.training.run_lock import locked
 from tnn.training.run_recipe import Diverged, train
 from tnn.training.schedules import learning_rate
 from tnn.training.tasks.registry import find_task
@@ -175,7 +176,7 @@ def test_another_way_through_the_same_batches(recipe, tmp_path):
 
 @pytest.mark.parametrize("norm", ["norm", "final_norm"])
 def test_batch_norm_needs_the_same_micro_batches(recipe, tmp_path, norm):
-    runs.begin(tmp_path, recipe(model={norm: "batch"}, micro_batch_size=2))
+    runs.begin(tmp_path, recipe(model={norm: "batch"}, micro_batch_size=2), {})
     runs.check(tmp_path, recipe(model={norm: "batch"}, micro_batch_size=2, log_every=2), resume=True)
     with pytest.raises(ValueError, match=r"another recipe: training.micro_batch_size was 2, and is 1 now$"):
         runs.check(tmp_path, recipe(model={norm: "batch"}, micro_batch_size=1), resume=True)
@@ -186,7 +187,7 @@ def test_a_model_to_start_from_may_have_batch_norm(recipe, tmp_path):
         made = recipe(**options).model_dump(exclude_none=True)
         return parse_recipe(made | {"model": {"start_from": str(tmp_path / "first")}})
 
-    runs.begin(tmp_path / "run", more(micro_batch_size=2))
+    runs.begin(tmp_path / "run", more(micro_batch_size=2), {})
     load_preset("mini-alm", norm="layer").save_pretrained(tmp_path / "first")
     runs.check(tmp_path / "run", more(micro_batch_size=1), resume=True)
     load_preset("mini-alm", norm="batch").save_pretrained(tmp_path / "first")
@@ -438,6 +439,8 @@ def test_pre_training_then_fine_tuning(recipe, values, tmp_path, glue):
     tuning = values(epochs=4, steps=None, learning_rate=0.01, evaluate_every=16, save_every=16, keep_best=True)
     tuning |= {"task": "glue", "model": {"start_from": str(tmp_path / "base")}, "learning_rates": [1e-5, 0.01]}
     tuning["data"] = {"glue": str(glue), "tasks": ["cola", "sst2"], "length": 40}
+    with locked(tmp_path / "tuned" / "cola" / "lr-1e-05"), pytest.raises(BlockingIOError, match="lr-1e-05 is in use"):
+        run(parse_recipe(tuning), tmp_path / "tuned")
     scores = run(parse_recipe(tuning), tmp_path / "tuned")
     assert scores == {"cola": 1.0, "sst2": 1.0}
     table = json.loads((tmp_path / "tuned" / "scores.json").read_text())
@@ -446,3 +449,7 @@ def test_pre_training_then_fine_tuning(recipe, values, tmp_path, glue):
     best = tmp_path / "tuned" / "sst2" / "lr-0.01"
     assert AutoModelForSequenceClassification.from_pretrained(best).config.num_labels == 2
     assert run(parse_recipe(tuning), tmp_path / "tuned", resume=True) == scores
+    before, dev = build(parse_recipe(tuning)).fingerprints(), glue / "CoLA" / "dev.tsv"
+    dev.write_text(dev.read_text().replace("good", "fine", 1))
+    after = build(parse_recipe(tuning)).fingerprints()
+    assert (before["data"] != after["data"], before["tokenizer"] == after["tokenizer"]) == (True, True)

@@ -17,6 +17,9 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The folder of the run.", show_default="runs/RECIPE")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in that folder.")] = False,
+    allow_changed_data: Annotated[
+        bool, typer.Option("--allow-changed-data", help="With --resume: go on although the data or tokenizer changed.")
+    ] = False,
     list_names: Annotated[bool, typer.Option("--list", help="Print all recipes.")] = False,
 ) -> None:
     """Train a model by a recipe. Ctrl-C saves a checkpoint and stops. For several processes see docs/distributed.md."""
@@ -35,7 +38,7 @@ def train(
 
     quiet_transformers()
     try:
-        run(loaded, out, resume=resume)
+        run(loaded, out, resume=resume, allow_changed_data=allow_changed_data)
     except Interrupted as stopped:
         again = shlex.join(["tnn", "train", recipe, *(changes or ()), "--out", str(out), "--resume"])
         launched = int(os.environ.get("WORLD_SIZE", 1)) > 1

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
-from torch import Tensor
 from transformers import AutoConfig, GenerationConfig
 
 from tnn._checks import FLOAT_TYPES, check_positive
 from tnn._machine import physical_memory
 from tnn._names import listed
 from tnn.models.configuration import TNNBlockConfig
+from tnn.models.finite import find_non_finite
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -136,7 +136,8 @@ def load_strictly(
     ]
     if problems:
         raise ValueError(f"the weights in {folder} do not fit the model: {'; '.join(problems)}")
-    check_finite(model.state_dict().items(), folder)
+    if (name := find_non_finite(model)) is not None:
+        raise ValueError(f"the model in {folder} has weights that are not finite, first in {name}: it diverged")
     return model.eval()
 
 
@@ -181,13 +182,6 @@ def check_memory(head: Any, config: Any, source: str) -> None:
     if memory is not None and needed > memory:
         sizes = f"{needed / 1e9:,.1f} GB, and this machine has {memory / 1e9:,.1f} GB"
         raise ValueError(f"{source}: the sizes are too large: the weights need {sizes}")
-
-
-def check_finite(weights: Iterable[tuple[str, Tensor]], source: Path | str) -> None:
-    """A ValueError if a weight is NaN or infinite, with the name of the first one."""
-    for name, value in weights:
-        if value.is_floating_point() and not value.isfinite().all():
-            raise ValueError(f"the model in {source} has weights that are not finite, first in {name}: it diverged")
 
 
 def _reason(error: Exception) -> str:

@@ -22,6 +22,7 @@ from tnn.training.extrapolation import draw_extrapolation, extrapolate
 from tnn.training.figures import draw_model, draw_training, new_figure
 from tnn.training.recipe import load_recipe
 from tnn.training.report import DemoResults, format_time, page, printable
+from tnn.training.run_lock import locked
 from tnn.training.run_recipe import train
 from tnn.training.schema import Recipe
 from tnn.training.settings import describe
@@ -86,7 +87,8 @@ def _train(recipe: Recipe, folder: Path, log: Log) -> None:
     known = runs.load_run_recipe(folder)
     if known is not None and known.name == recipe.name and known != recipe:
         log(f"removing {folder}, which was trained with other settings")
-        shutil.rmtree(folder)
+        with locked(folder):  # no other process is training there
+            shutil.rmtree(folder)
         known = None
     if known is not None and runs.is_finished(folder):
         log(f"using the model in {folder} again; remove it to train a new one")

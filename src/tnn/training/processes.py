@@ -2,16 +2,18 @@
 
 import atexit
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator, DistributedType, FullyShardedDataParallelPlugin, PartialState
 from accelerate.utils import broadcast_object_list, gather
 
 from tnn.training.schema import Training
+
+Result = TypeVar("Result")
 
 
 def init_distributed(training: Training) -> None:
@@ -55,6 +57,16 @@ def main_process_first() -> Iterator[None]:
         raise
     finally:
         broadcast_object_list(failure)
+
+
+def in_main_process(compute: Callable[[], Result]) -> Result:
+    """What the main process computes, in all. An error there is raised in all."""
+    result: list[Any] = [None]
+    with main_process_first():
+        if PartialState().is_main_process:
+            result[0] = compute()
+    broadcast_object_list(result)
+    return result[0]
 
 
 def in_any_process(flag: bool) -> bool:

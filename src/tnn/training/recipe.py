@@ -57,7 +57,10 @@ def _load_mixers(values: dict[str, Any]) -> None:
         if isinstance(path, str) and ":" in path:
             from tnn.mixers import load_mixer
 
-            load_mixer(path)
+            try:
+                load_mixer(path)
+            except TypeError as error:
+                raise ValueError(f"model.mixer: {error}") from None
 
 
 def _read(name: str) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase, set_seed
@@ -12,13 +13,15 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from tnn._files import write_text
 from tnn.data.blocks import ShuffledEpochs
 from tnn.training import runs
-from tnn.training.processes import init_distributed, main_process_first
+from tnn.training.checkpoints import choose_checkpoint
+from tnn.training.interruption import Interruption
+from tnn.training.processes import in_main_process, init_distributed, main_process_first
 from tnn.training.schema import Recipe
 from tnn.training.settings import describe
 from tnn.training.tasks.registry import find_task
 from tnn.training.tasks.setup import TrainingSetup
 from tnn.training.tasks.task import Metrics, SubTraining, Task
-from tnn.training.trainer import TIMES, Interruption, JsonlLogger, RecipeTrainer, callbacks, training_arguments
+from tnn.training.trainer import TIMES, JsonlLogger, RecipeTrainer, callbacks, training_arguments
 from tnn.training.trainer import Diverged as Diverged  # what train() may raise
 
 SCORES = "scores.json"
@@ -29,13 +32,16 @@ class Interrupted(Exception):
     """Stopped by a signal, after a checkpoint of the last step was written."""
 
 
-def train(recipe: Recipe, out: Path, *, resume: bool = False, log: Log = print) -> Metrics:
+def train(
+    recipe: Recipe, out: Path, *, resume: bool = False, allow_changed_data: bool = False, log: Log = print
+) -> Metrics:
     """Train a model by a recipe and save it in `out`, for from_pretrained. Returns the metrics of the final model.
 
     Args:
         recipe: from `load_recipe`.
-        out: the folder of the run. It must be new or empty, unless `resume` is set.
-        resume: continue from the last complete checkpoint in `out`. The weights are the same as without the stop.
+        out: the folder of the run. It must be new or empty, unless `resume` is set. It is locked until the end.
+        resume: continue from the last whole checkpoint in `out`. The weights are the same as without the stop.
+        allow_changed_data: resume also if the data or the tokenizer are not those that the run began with.
         log: called with the settings before the first step and with the result; in the main process only.
 
     >>> from pathlib import Path
@@ -43,23 +49,39 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False, log: Log = print) 
     >>> train(load_recipe("mini-alm"), Path("runs/mini-alm"))  # doctest: +SKIP
     {'eval_loss': 1.1...}
     """
+    if allow_changed_data and not resume:
+        raise ValueError("changed data can only be allowed for a run that is resumed: give --resume too")
     init_distributed(recipe.training)
-    with main_process_first():
-        if PartialState().is_main_process:
-            runs.check(out, recipe, resume)
     if not PartialState().is_main_process:
         log = _no_log
-    task = find_task(recipe.task)
-    if groups := task.trainings(recipe):
-        return _train_groups(task, recipe, groups, out, log)
-    if runs.is_finished(out):
-        log(f"{out} is finished already")
-        return runs.load_measured(out)
-    with main_process_first():
-        setup = task.build(recipe)
-    metrics = _run(setup, recipe, out, log)
+    with _opened(out, recipe, resume):
+        task, session = find_task(recipe.task), _Session(resume, allow_changed_data, log)
+        if groups := task.trainings(recipe):
+            return _train_groups(task, recipe, groups, out, session)
+        if runs.is_finished(out):
+            log(f"{out} is finished already")
+            return runs.load_measured(out)
+        with main_process_first():
+            setup = task.build(recipe)
+        metrics = _run(setup, recipe, out, session)
     log(f"{task.format_result(metrics)}; the model is in {out}")
     return metrics
+
+
+class _Session(NamedTuple):
+    """What the user asked for."""
+
+    resume: bool
+    allow_changed_data: bool
+    log: Log
+
+
+@contextmanager
+def _opened(folder: Path, recipe: Recipe, resume: bool) -> Iterator[None]:
+    """The folder of a run is checked and locked, by the main process for all."""
+    with ExitStack() as stack:
+        in_main_process(lambda: stack.enter_context(runs.opened(folder, recipe, resume)))
+        yield
 
 
 def _no_log(text: str) -> None:
@@ -67,50 +89,54 @@ def _no_log(text: str) -> None:
 
 
 def _train_groups(
-    task: Task[Any], recipe: Recipe, groups: Mapping[str, Sequence[SubTraining]], out: Path, log: Log
+    task: Task[Any], recipe: Recipe, groups: Mapping[str, Sequence[SubTraining]], out: Path, session: _Session
 ) -> Metrics:
     """Several trainings in folders of their own. Returns the best score of each group."""
     with main_process_first():
         setups = {name: task.build(group[0].recipe) for name, group in groups.items()}  # all data, before any training
         if PartialState().is_main_process:
-            runs.begin(out, recipe)
+            runs.begin(out, recipe, {})  # each training has its own fingerprints
     scores: dict[str, Metrics] = {}
     for name, group in groups.items():
-        scores[name] = task.best([(training, _run_sub(training, setups[name], out, log)) for training in group])
+        scores[name] = task.best([(training, _run_sub(training, setups[name], out, session)) for training in group])
         if PartialState().is_main_process:
             write_text(out / SCORES, json.dumps(scores, indent=2))
-    log(task.score_table(scores))
+    session.log(task.score_table(scores))
     return {name: metrics["score"] for name, metrics in scores.items()}
 
 
-def _run_sub(training: SubTraining, setup: TrainingSetup, out: Path, log: Log) -> Metrics | None:
+def _run_sub(training: SubTraining, setup: TrainingSetup, out: Path, session: _Session) -> Metrics | None:
     """The metrics of a training, which may have been finished before; None if it diverged, and may."""
     folder = out / training.folder
     if not runs.is_finished(folder):
         try:
-            _run(setup, training.recipe, folder, log)
+            resume = session.resume and (folder / runs.RECIPE).is_file()
+            with _opened(folder, training.recipe, resume):
+                _run(setup, training.recipe, folder, session._replace(resume=resume))
         except Diverged as error:
             if not training.may_diverge:
                 raise
-            log(f"{training.folder} diverged: {error}")
+            session.log(f"{training.folder} diverged: {error}")
             return None
     return runs.load_measured(folder)
 
 
-def _run(setup: TrainingSetup, recipe: Recipe, out: Path, log: Log) -> Metrics:
+def _run(setup: TrainingSetup, recipe: Recipe, out: Path, session: _Session) -> Metrics:
     """One training, from its last checkpoint if there is one."""
     training = recipe.training
+    fingerprints = in_main_process(setup.fingerprints)
     setup = setup.limit_eval(training.evaluate_examples)
     set_seed(training.seed)
-    model = setup.make_model()
+    model = _make_model(setup)
     vocabulary = len(setup.processor) if isinstance(setup.processor, PreTrainedTokenizerBase) else None
-    log(describe(recipe, model, setup.data_summary, vocabulary))
-    if PartialState().is_main_process:
-        runs.begin(out, recipe)
+    session.log(describe(recipe, model, setup.data_summary, vocabulary))
+    in_main_process(lambda: _begin(out, recipe, fingerprints, session))
     steps = training.steps or math.ceil(len(setup.train) * (training.epochs or 1) / training.batch_size)  # type: ignore[arg-type]
     interruption, run_log = Interruption(), runs.RunLog(out)
     trainer = RecipeTrainer(
         training,
+        out,
+        setup.processor,
         model=model,
         args=training_arguments(training, steps, str(out / runs.CHECKPOINTS), setup.metric),
         train_dataset=ShuffledEpochs(setup.train, training.seed, steps * training.batch_size, setup.repeats),
@@ -119,21 +145,47 @@ def _run(setup: TrainingSetup, recipe: Recipe, out: Path, log: Log) -> Metrics:
         compute_metrics=setup.metrics,
         callbacks=[*callbacks(recipe, run_log), interruption],
     )
-    checkpoint = _resume_from(out, run_log)
+    checkpoint = in_main_process(lambda: _resume_from(out, run_log, session))
     try:
         with interruption.listening():
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        if interruption.stopping:
+            raise Interrupted(f"stopped after step {trainer.state.global_step} of {steps}")
+        metrics = _evaluate(trainer, setup)
+        _check_result(trainer, metrics)
     except Diverged as error:
         raise Diverged(f"{error}; {_advice(out)}") from None
-    if interruption.stopping:
-        raise Interrupted(f"stopped after step {trainer.state.global_step} of {steps}")
-    metrics = _evaluate(trainer, setup)
     with runs.writing(f"the model of {out}"):
         trainer.save_model(str(out / runs.SCRATCH))  # all processes take part
         if PartialState().is_main_process:
             runs.finish(out, setup.processor, metrics)
     PartialState().wait_for_everyone()
     return metrics
+
+
+def _make_model(setup: TrainingSetup) -> Any:
+    try:
+        return setup.make_model()
+    except (TypeError, AttributeError, KeyError, ArithmeticError, RuntimeError, MemoryError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"the model of the recipe cannot be made: {reason}") from error
+
+
+def _begin(out: Path, recipe: Recipe, fingerprints: Mapping[str, str | None], session: _Session) -> None:
+    if session.resume and not session.allow_changed_data:
+        runs.check_fingerprints(out, fingerprints)
+    runs.begin(out, recipe, fingerprints)
+
+
+def _check_result(trainer: RecipeTrainer, metrics: Metrics) -> None:
+    """Raises an error if the final model is of no use."""
+    evaluated, best = trainer.state.best_metric is not None, trainer.state.best_global_step
+    if trainer.args.load_best_model_at_end and evaluated and best is None:
+        raise Diverged("no evaluation had a finite result, so that no weights are the best")
+    trainer.check_weights()
+    for name, value in metrics.items():
+        if name.endswith("_loss") and not math.isfinite(value):
+            raise Diverged(f"the {name.replace('_', ' ')} of the final weights is {value}")
 
 
 def _evaluate(trainer: RecipeTrainer, setup: TrainingSetup) -> Metrics:
@@ -156,13 +208,13 @@ def _last_evaluation(trainer: RecipeTrainer, name: str) -> Metrics | None:
     return {key: value for key, value in evaluations[-1].items() if key != "step"}
 
 
-def _resume_from(out: Path, run_log: runs.RunLog) -> Path | None:
-    """The last complete checkpoint. Log entries after it are removed."""
-    checkpoint = runs.last_checkpoint(out)
-    with main_process_first():
-        if PartialState().is_main_process:
-            runs.remove_unfinished(out)
-            run_log.cut(runs.step_of(checkpoint))
+def _resume_from(out: Path, run_log: runs.RunLog, session: _Session) -> Path | None:
+    """The last whole checkpoint. Log entries after it are removed."""
+    checkpoint = choose_checkpoint(out, session.log)
+    run_log.cut(runs.step_of(checkpoint))
+    if session.resume:
+        start = "no checkpoint was written yet: starting" if checkpoint is None else "continuing"
+        session.log(f"{start} at step {runs.step_of(checkpoint) + 1:,}")
     return checkpoint
 
 

@@ -1,25 +1,30 @@
-"""The folder of a run: its recipe, its log, its checkpoints, and at the end the model."""
+"""The folder of a run: its recipe, what it is trained on, its log, its checkpoints, and at the end the model."""
 
 import json
-import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 from safetensors import SafetensorError
-from transformers import AutoConfig
 
 from tnn._files import write_text
 from tnn.models import load_preset
+from tnn.models.loading import read_config
+from tnn.training.checkpoints import CHECKPOINTS as CHECKPOINTS
+from tnn.training.checkpoints import PREFIX, UNFINISHED, sync
+from tnn.training.checkpoints import last_checkpoint as last_checkpoint
+from tnn.training.checkpoints import step_of as step_of
 from tnn.training.recipe import dump_recipe, parse_recipe, read_yaml
+from tnn.training.run_lock import LOCK, locked
 from tnn.training.schema import Recipe
 from tnn.training.tasks.registry import find_task
 from tnn.training.tasks.setup import checked_model_folder
 
-RECIPE, LOG, CHECKPOINTS = "recipe.yaml", "log.jsonl", "checkpoints"
+RECIPE, LOG, FINGERPRINTS = "recipe.yaml", "log.jsonl", "fingerprints.json"
 MODEL, MEASURED, SCRATCH = "config.json", "measured.json", ".model"
+WRITTEN = (RECIPE, LOG, FINGERPRINTS, LOCK)  # also before the first checkpoint
 RESUMABLE_KEYS = {  # keys with no effect on the weights: they may change when a run is resumed. A task may have more
     *("about", "training.log_every"),
     *("training.keep_checkpoints", "training.report_to", "training.save_every"),
@@ -27,10 +32,19 @@ RESUMABLE_KEYS = {  # keys with no effect on the weights: they may change when a
 MICRO_BATCH = "training.micro_batch_size"  # may change too, unless examples of a batch have an effect on each other
 
 
+@contextmanager
+def opened(folder: Path, recipe: Recipe, resume: bool) -> Iterator[None]:
+    """The folder is checked, and locked until the run ends."""
+    check(folder, recipe, resume)  # before anything is written
+    with locked(folder):
+        check(folder, recipe, resume)  # it may have changed before it was locked
+        yield
+
+
 def check(folder: Path, recipe: Recipe, resume: bool) -> None:
     """Raises an error if a run cannot start in this folder, or cannot be resumed there."""
     if not resume:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if holds_something(folder):
             raise FileExistsError(f"{folder} exists already: continue it with --resume, or give another --out")
     elif not (folder / RECIPE).is_file():
         raise FileNotFoundError(f"there is no run to resume in {folder}: it has no {RECIPE}")
@@ -41,23 +55,57 @@ def check(folder: Path, recipe: Recipe, resume: bool) -> None:
                 raise ValueError(f"{folder} has another recipe: {key} was {old}, and is {new} now")
 
 
+def holds_something(folder: Path) -> bool:
+    """Whether a new run would overwrite anything: not the rest of one that ended before its first checkpoint."""
+    if not folder.is_dir():
+        return folder.exists()
+    rest = _is_rest if (folder / FINGERPRINTS).is_file() else _is_temporary
+    return any(not rest(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+
+
+def _is_rest(path: Path) -> bool:
+    """Whether a file in the folder of a run has no value without a checkpoint."""
+    if path.name in WRITTEN or UNFINISHED in path.parts:
+        return True
+    if CHECKPOINTS in path.parts:
+        return not any(part.startswith(PREFIX) for part in path.parts)
+    return _is_temporary(path)
+
+
+def _is_temporary(path: Path) -> bool:
+    """Whether a file is the lock, or one that was not renamed before the end of its process."""
+    return any(part.startswith((LOCK, SCRATCH, *(f".{name}-" for name in WRITTEN))) for part in path.parts)
+
+
 def _mixes_examples(recipe: Recipe) -> bool:
     """Whether an update depends on which examples are in one micro-batch: by batch norm, or by the task."""
     if find_task(recipe.task).mixes_examples(recipe):
         return True
     section = recipe.model
     if section.start_from is not None:
-        config = AutoConfig.from_pretrained(checked_model_folder(section.start_from), **section.changes)
+        config = read_config(checked_model_folder(section.start_from), **section.changes)
     else:
         assert section.preset is not None
         config = load_preset(section.preset, **section.changes)
     return any(value == "batch" for key, value in vars(config).items() if key.endswith("norm"))
 
 
-def begin(folder: Path, recipe: Recipe) -> None:
-    """Make the folder and write the recipe. Call it when everything else has been checked."""
+def begin(folder: Path, recipe: Recipe, fingerprints: Mapping[str, str | None]) -> None:
+    """Make the folder, and write what is trained on and the recipe. Call it when everything else has been checked."""
     folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / FINGERPRINTS, json.dumps(fingerprints, indent=2))
     write_text(folder / RECIPE, dump_recipe(recipe))
+
+
+def check_fingerprints(folder: Path, fingerprints: Mapping[str, str | None]) -> None:
+    """Raises a ValueError if the data or the tokenizer are not those that a run began with."""
+    path, advice = folder / FINGERPRINTS, "--allow-changed-data goes on all the same"
+    if not path.is_file():
+        raise ValueError(f"{path} is missing, so it is not known what the run was trained on; {advice}")
+    known = _read_json(path)
+    changed = [name for name in reversed(list(fingerprints)) if known.get(name) != fingerprints[name]]
+    if changed:  # with another tokenizer, the data are other tokens too
+        raise ValueError(f"the {changed[0]} changed after the run in {folder} began; {advice}")
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -67,7 +115,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any], path: str = "") -> It
         if isinstance(a, dict) and isinstance(b, dict):
             yield from _differences(a, b, f"{path}{key}.")
         elif a != b:
-            yield path + key, a, b
+            yield f"{path}{key}", a, b
 
 
 def is_finished(folder: Path) -> bool:
@@ -90,47 +138,11 @@ def load_run_recipe(folder: Path) -> Recipe | None:
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         values = read_yaml(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError:
+    except (yaml.YAMLError, UnicodeDecodeError):
         values = None
     if not isinstance(values, dict):
         raise ValueError(f"{path} is damaged: it is not a recipe")
     return values
-
-
-def last_checkpoint(folder: Path) -> Path | None:
-    """The newest complete checkpoint."""
-    return next((path for path in _checkpoints(folder) if _is_complete(path)), None)
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Remove checkpoints that are not complete."""
-    for path in _checkpoints(folder):
-        if not _is_complete(path):
-            shutil.rmtree(path)
-
-
-def _checkpoints(folder: Path) -> list[Path]:
-    paths = (folder / CHECKPOINTS).glob("checkpoint-*")
-    return sorted((path for path in paths if path.name[11:].isdecimal()), key=step_of, reverse=True)
-
-
-def step_of(checkpoint: Path | None) -> int:
-    """The step after which a checkpoint was written; 0 without one.
-
-    >>> from pathlib import Path
-    >>> from tnn.training.runs import step_of
-    >>> step_of(Path("checkpoints/checkpoint-200")), step_of(None)
-    (200, 0)
-    """
-    return int(checkpoint.name.removeprefix("checkpoint-")) if checkpoint else 0
-
-
-def _is_complete(checkpoint: Path) -> bool:
-    """The trainer writes its state last."""
-    try:
-        return json.loads((checkpoint / "trainer_state.json").read_text())["global_step"] == step_of(checkpoint)
-    except (OSError, ValueError, KeyError):
-        return False
 
 
 @contextmanager
@@ -148,14 +160,30 @@ def finish(folder: Path, processor: Any, measured: dict[str, float]) -> None:
         processor.save_pretrained(folder / SCRATCH)
     (folder / SCRATCH / "training_args.bin").unlink(missing_ok=True)  # a pickle; the recipe has the same values
     write_text(folder / MEASURED, json.dumps(measured, indent=2))
+    for path in (folder / SCRATCH).iterdir():
+        sync(path)
     for path in sorted((folder / SCRATCH).iterdir(), key=lambda path: path.name == MODEL):
         path.replace(folder / path.name)
     (folder / SCRATCH).rmdir()
+    sync(folder)
 
 
 def load_measured(folder: Path) -> dict[str, float]:
     """The metrics of the final weights."""
-    return json.loads((folder / MEASURED).read_text())
+    measured = _read_json(folder / MEASURED)
+    if not all(isinstance(value, int | float) for value in measured.values()):
+        raise ValueError(f"{folder / MEASURED} is damaged: it must hold numbers by name")
+    return measured
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} is damaged: it is not a JSON object")
+    return values
 
 
 class RunLog:
@@ -175,8 +203,18 @@ class RunLog:
 
     def entries(self) -> Iterator[dict[str, float]]:
         if self.path.is_file():
-            for line in self.path.read_text().splitlines():
-                try:
-                    yield json.loads(line)
-                except ValueError:
-                    return  # the last line of a run that was killed
+            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+            for number, line in enumerate(lines, start=1):
+                if line.endswith("\n"):  # not the last line of a run that was killed
+                    yield self._parse(line, f"{self.path}, line {number}")
+
+    def _parse(self, line: str, where: str) -> dict[str, float]:
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            entry = None
+        if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
+            raise ValueError(f'{where} is damaged: it must be a JSON object with a "step"; got {line.strip()[:40]!r}')
+        if not all(isinstance(value, int | float) for value in entry.values()):
+            raise ValueError(f"{where} is damaged: its values must be numbers; got {line.strip()[:40]!r}")
+        return entry

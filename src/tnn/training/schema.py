@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import (
     BaseModel,
@@ -12,11 +12,16 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
     model_validator,
 )
 
 from tnn._names import did_you_mean
 
+SEPARATORS = "/\\"  # of the parts of a path
+LONGEST_NAME = 200  # that every file system allows
 Fraction = Annotated[float, Field(ge=0, le=1)]
 MANAGED_ARGS = {  # fields of TrainingArguments that are set from other keys of a recipe
     *("output_dir", "max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
@@ -59,8 +64,8 @@ class ModelSection(Section):
         if self.preset is not None:
             try:
                 load_preset(self.preset, **self.changes)
-            except TypeError as error:
-                raise ValueError(str(error)) from None
+            except (TypeError, AttributeError, OverflowError, MemoryError) as error:
+                raise ValueError(f"the values do not fit preset {self.preset}: {error}") from None
         return self
 
 
@@ -129,17 +134,35 @@ class Training(Section):
                     raise ValueError(f"arguments: {key} is set by the other keys of training")
             known = {field.name for field in fields(TrainingArguments)} - MANAGED_ARGS
             check_known_keys(self.arguments, known, "arguments: ")
+            _check_numbers(self.arguments, get_type_hints(TrainingArguments))
+
+
+def _check_numbers(arguments: dict[str, Any], types: dict[str, Any]) -> None:
+    """Those that must be a number, true or false. Other fields take more than their annotations say."""
+    for key, value in arguments.items():
+        if {*(get_args(types[key]) or [types[key]])} <= {int, float, bool, type(None)}:
+            try:
+                TypeAdapter(types[key], config=ConfigDict(strict=True)).validate_python(value)
+            except ValidationError as error:
+                raise ValueError(f"arguments: {key}: {error.errors()[0]['msg'].lower()}; got {value!r}") from None
 
 
 class Recipe(Section):
     """Everything that decides an experiment. Each task has a subclass with its own `data`; see `tnn.training.tasks`."""
 
-    name: str
+    name: str  # of the folder in runs/
     about: str = ""
     model: ModelSection
     training: Training
     task: str
     data: Any
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if name in ("", ".", "..") or not name.isprintable() or set(name) & set(SEPARATORS) or len(name) > LONGEST_NAME:
+            raise ValueError(f"must be the name of a folder, without / and \\; got {name[:LONGEST_NAME]!r}")
+        return name
 
 
 def check_known_keys(keys: Iterable[str], known: Iterable[str], prefix: str = "") -> None:

@@ -1,11 +1,10 @@
 """transformers' Trainer, set up from a recipe: optimizer, schedule and order of the examples."""
 
 import math
-import signal
+import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from threading import current_thread, main_thread
+from contextlib import nullcontext
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -16,8 +15,10 @@ from tqdm import tqdm
 from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.integrations import get_available_reporting_integrations
 
+from tnn.models.finite import find_non_finite
+from tnn.training.checkpoints import CHECKPOINTS, UNFINISHED, checkpoint_path, find_damage, publish, rotate
 from tnn.training.parameter_groups import parameter_groups
-from tnn.training.processes import in_any_process, on_cpu, shards_weights
+from tnn.training.processes import in_any_process, in_main_process, on_cpu, shards_weights
 from tnn.training.runs import RunLog, writing
 from tnn.training.schedules import learning_rate
 from tnn.training.schema import Recipe, Training
@@ -29,16 +30,19 @@ FUSED = ("cpu", "cuda")  # devices with a fused AdamW kernel
 
 
 class Diverged(ArithmeticError):
-    """The loss, or the norm of its gradient, is NaN or infinite."""
+    """The loss, the norm of its gradient, or a weight is NaN or infinite."""
 
 
 class RecipeTrainer(Trainer):
-    """Adam with decoupled weight decay. A loss that is NaN or infinite stops the run before the weights are updated."""
+    """Adam with decoupled weight decay, for a run in `folder`.
 
-    def __init__(self, training: Training, **options: Any):
+    A loss that is NaN or infinite stops the run before the weights are updated; such weights are never saved.
+    """
+
+    def __init__(self, training: Training, folder: Path, processor: Any = None, **options: Any):
         super().__init__(**options)
         self.remove_callback(PrinterCallback)  # see Progress
-        self.training = training
+        self.training, self.folder, self.processor = training, folder, processor
 
     optimizer: Any
     lr_scheduler: Any
@@ -92,13 +96,68 @@ class RecipeTrainer(Trainer):
             state_dict = {k: v for k, v in state_dict.items() if k not in self.model.all_tied_weights_keys}
         super()._save(output_dir, state_dict)
 
+    # --- checkpoints: see tnn.training.checkpoints
+
+    def check_weights(self) -> None:
+        """Raises an error in all processes if a weight is NaN or infinite in any."""
+        name = find_non_finite(self.model)
+        if in_any_process(name is not None):
+            where = f" in {name}" if name else ""
+            raise Diverged(f"a weight is NaN or infinite after step {self.state.global_step}{where}")
+
     def _save_checkpoint(self, *inputs: Any, **options: Any) -> None:
+        self.check_weights()
         with writing(f"the checkpoint of step {self.state.global_step}"):
-            super()._save_checkpoint(*inputs, **options)
+            try:
+                super()._save_checkpoint(*inputs, **options)
+                PartialState().wait_for_everyone()
+                in_main_process(self._publish)
+            except BaseException:
+                shutil.rmtree(self._unfinished, ignore_errors=True)  # also for what else needs the disk
+                raise
+
+    def _get_output_dir(self, trial: Any = None) -> str:
+        """Where a checkpoint is written, before it is complete."""
+        return str(self._unfinished)
+
+    @property
+    def _unfinished(self) -> Path:
+        return self.folder / CHECKPOINTS / UNFINISHED
 
     def _save_rng_state(self, *inputs: Any, **options: Any) -> None:
         super()._save_rng_state(*inputs, **options)
-        PartialState().wait_for_everyone()  # before the file that marks the checkpoint as complete
+        self._set_best_checkpoint()  # by its final name
+
+    def _publish(self) -> None:
+        best = self.state.best_global_step if self.args.load_best_model_at_end else None
+        unfinished = self._unfinished / checkpoint_path(self.folder, self.state.global_step).name
+        if self.processor is not None:  # a checkpoint can be started from, like a model
+            self.processor.save_pretrained(unfinished)
+        publish(unfinished, self.folder, best)
+        rotate(self.folder, self.training.keep_checkpoints, best)
+
+    def _init_training_state(self, *inputs: Any, **options: Any) -> Any:
+        result = super()._init_training_state(*inputs, **options)
+        self._set_best_checkpoint()  # the folder may have been moved
+        return result
+
+    def _set_best_checkpoint(self) -> None:
+        """transformers keeps a path; what counts is the step."""
+        step = self.state.best_global_step
+        self.state.best_model_checkpoint = str(checkpoint_path(self.folder, step)) if step else None
+
+    def _load_best_model(self) -> None:
+        best = Path(str(self.state.best_model_checkpoint))
+        if damage := in_main_process(lambda: find_damage(best)):
+            raise ValueError(f"{best}, which has the best weights, is damaged: {damage}")
+        super()._load_best_model()
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """No warnings: weights that are missing or left over are an error."""
+        missing = [key for key in load_result.missing_keys if key not in self.model.all_tied_weights_keys]
+        if keys := [*missing, *load_result.unexpected_keys]:
+            raise ValueError(f"the checkpoint does not fit the model: {keys[0]} is in only one of them")
+        self.model.tie_weights()
 
 
 def training_arguments(training: Training, steps: int, output: str, metric: str) -> TrainingArguments:
@@ -145,7 +204,6 @@ def training_arguments(training: Training, steps: int, output: str, metric: str)
         "eval_steps": every["evaluate"],
         "save_strategy": "steps",
         "save_steps": every["save"],
-        "save_total_limit": training.keep_checkpoints,
         "load_best_model_at_end": training.keep_best,
         "metric_for_best_model": f"eval_{metric}" if training.needs_evaluation else None,
         "greater_is_better": metric != "loss" if training.needs_evaluation else None,
@@ -159,7 +217,10 @@ def training_arguments(training: Training, steps: int, output: str, metric: str)
         "remove_unused_columns": False,
         "dataloader_pin_memory": torch.cuda.is_available(),
     }
-    return TrainingArguments(**{**values, **training.arguments})
+    try:
+        return TrainingArguments(**{**values, **training.arguments})
+    except (TypeError, AttributeError, KeyError, RuntimeError) as error:
+        raise ValueError(f"training.arguments: {error}") from error
 
 
 def callbacks(recipe: Recipe, log: RunLog) -> list[TrainerCallback]:
@@ -222,33 +283,3 @@ class Progress(TrainerCallback):
 def _evaluation(logs: dict[str, float]) -> str:
     names = {k: k.replace("eval_", "validation ").replace("_", " ") for k in logs if not k.endswith(TIMES)}
     return ", ".join(f"{name} {logs[k]:.4f}" for k, name in names.items())
-
-
-class Interruption(TrainerCallback):
-    """SIGINT (Ctrl-C) and SIGTERM: the step is finished, a checkpoint is written, and the run ends."""
-
-    asked = False  # in this process
-    stopping = False  # agreed by all
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        def ask(number: int, frame: object) -> None:
-            if self.asked:
-                raise KeyboardInterrupt
-            self.asked = True
-            if PartialState().is_main_process:
-                print("\nfinishing the step and saving; press again to stop at once", file=sys.stderr)
-
-        in_main = current_thread() is main_thread()  # elsewhere Python does not allow handlers
-        old = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM) if in_main}
-        try:
-            yield
-        finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        self.stopping = in_any_process(self.asked)
-        if self.stopping:
-            control.should_save = control.should_training_stop = True
-        return control

@@ -11,6 +11,7 @@ from tnn.data.blocks import collate
 from tnn.data.glue import GlueDataset, find_glue_task, load_glue, majority_score, score
 from tnn.data.tokenizers import load_tokenizer
 from tnn.models.loading import read_config
+from tnn.training.fingerprints import fingerprint
 from tnn.training.schema import Recipe, Section
 from tnn.training.tasks.classification import ClassificationTask, EvaluationSets
 from tnn.training.tasks.language import load_with_tokenizer
@@ -70,6 +71,7 @@ class Glue(ClassificationTask[GlueRecipe]):
         tokenizer = load_tokenizer(folder, read_config(folder).vocab_size)
         train = _load_sets(recipe, tokenizer, ["train"])["train"]
         (_, validation), *extra = _load_sets(recipe, tokenizer, find_glue_task(name).validations).items()
+        others = [dataset for _, dataset in extra]
         extra_eval_sets = {f"eval_{split.rpartition('_')[2]}": dataset for split, dataset in extra}
         train_labels = [label for label in train.labels if label is not None]
         changes = {"num_labels": find_glue_task(name).num_labels, **recipe.model.changes}
@@ -79,6 +81,7 @@ class Glue(ClassificationTask[GlueRecipe]):
             validation=validation,
             collate=collate(tokenizer.pad_token_id),
             processor=tokenizer,
+            data_fingerprint=lambda: fingerprint([(part.rows, part.labels) for part in (train, validation, *others)]),
             metrics=_metrics(name),
             metric=find_glue_task(name).metrics[0],
             extra_eval_sets=extra_eval_sets,

@@ -1,5 +1,6 @@
 """Classification of images."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from torch.utils.data import default_collate
 from tnn import models
 from tnn.data.augmentation import Augmentation, EvaluationImages, TrainingImages, mixing_collate
 from tnn.data.images import ImageSet, open_images
+from tnn.training.fingerprints import fingerprint, sample_examples
 from tnn.training.schema import Fraction, Recipe, Section, check_known_keys
 from tnn.training.tasks.classification import ClassificationTask, EvaluationSets, accuracy, majority_accuracy
 from tnn.training.tasks.registry import register_task
@@ -84,6 +86,7 @@ class ImageClassification(ClassificationTask[ImageRecipe]):
             eval_sets["validation"],
             mixing_collate(augmentation, int(changes["num_labels"]), recipe.training.seed),
             processor=_processor(recipe, sets["validation"]),
+            data_fingerprint=lambda: fingerprint([images.labels for images in sets.values()], _content(recipe, sets)),
             data_summary=f"{counts} images of {len(classes)} classes",
             repeats=data.repeats,
             metrics=accuracy,
@@ -140,6 +143,14 @@ def _make_model(recipe: ImageRecipe, changes: dict[str, Any]) -> "PreTrainedMode
     assert recipe.model.preset is not None
     config = preset_config(recipe.model.preset, models.TNNImageConfig, "an image model", changes)
     return new_model(models.TNNForImageClassification, config)
+
+
+def _content(recipe: ImageRecipe, sets: Mapping[str, ImageSet]) -> list[Any]:
+    """The files of a folder, which count by name, size and time; otherwise some images."""
+    folder = Path(recipe.data.images)
+    if folder.is_dir():
+        return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return [sample_examples(images) for images in sets.values()]
 
 
 def _check_classes(source: str, classes: list[str], known: list[str]) -> None:

@@ -11,6 +11,7 @@ from tnn.data.blocks import CausalBlocks, MaskedBlocks, collate
 from tnn.data.corpus import Corpus, open_corpus
 from tnn.data.tokenizers import highest_id, load_tokenizer
 from tnn.data.tokens import Tokens, cache_folder, tokenize, tokenizer_for
+from tnn.training.fingerprints import fingerprint
 from tnn.training.perplexity import Perplexity, block_perplexity, masked_perplexity, stream_perplexity
 from tnn.training.schema import Recipe, Section
 from tnn.training.tasks.registry import register_task
@@ -58,6 +59,7 @@ class LanguageTask(Task[TextRecipe]):
             self.blocks(recipe, validation, tokenizer),
             collate(tokenizer.pad_token_id),
             processor=tokenizer,
+            data_fingerprint=lambda: fingerprint(train.ids, train.line_ends, validation.ids, validation.line_ends),
         )
 
     def blocks(self, recipe: TextRecipe, tokens: Tokens, tokenizer: Any) -> Dataset[Any]:
@@ -164,7 +166,8 @@ class Text(NamedTuple):
 def load_text(folder: Path, model: Any, recipe: Recipe | None, source: str | None, split: str) -> Text:
     """A split of the corpus that a model was trained on, or of another `source`, in tokens of the model in `folder`.
 
-    `source` is what `open_corpus` takes; a single file is one split.
+    `source` is what `open_corpus` takes; a single file is one split. The tokens go to the user's cache: the recipe of a
+    model does not say where files are written.
     """
     data = recipe.data if isinstance(recipe, TextRecipe) else TextData(corpus="")
     if source is None and not data.corpus:
@@ -174,7 +177,7 @@ def load_text(folder: Path, model: Any, recipe: Recipe | None, source: str | Non
     else:
         corpus = open_corpus(source, **({split: source} if Path(source).is_file() else {}))
     tokenizer = load_tokenizer(folder, model.config.vocab_size)
-    return Text(tokenize(corpus, split, tokenizer, cache_folder(data.cache)), tokenizer, data.length)
+    return Text(tokenize(corpus, split, tokenizer, cache_folder()), tokenizer, data.length)
 
 
 def corpus_of(data: TextData) -> Corpus:

@@ -8,7 +8,10 @@ from pydantic import PositiveInt, field_validator
 
 from tnn import models
 from tnn.data.lra import LraSets, collate_lra, find_lra_task, load_lra
+from tnn.data.lra.pixels import ImageFiles, PixelSet
+from tnn.data.lra.texts import TextSet
 from tnn.data.tokenizers import highest_id, load_tokenizer
+from tnn.training.fingerprints import fingerprint
 from tnn.training.schema import Recipe, Section
 from tnn.training.tasks.classification import ClassificationTask, EvaluationSets, accuracy, majority_accuracy
 from tnn.training.tasks.language import load_with_tokenizer
@@ -68,6 +71,7 @@ class Lra(ClassificationTask[LraRecipe]):
             validation,
             collate_lra(PAD),
             processor=data.tokenizer,
+            data_fingerprint=lambda: fingerprint([_content(dataset) for dataset in (train, validation, test)]),
             data_summary=data.summary,
             metrics=accuracy,
             metric="accuracy",
@@ -135,6 +139,15 @@ def _load(recipe: LraRecipe, tokenizer: Any = None, splits: Sequence[Any] = ("tr
         tokenizer=tokenizer,
         check_counts=data.check_counts,
     )
+
+
+def _content(dataset: TextSet | PixelSet) -> list[Any]:
+    """What a data set holds; files that are read on access count by name, size and time."""
+    if isinstance(dataset, TextSet):
+        return [dataset.labels, dataset.ids, dataset.ends]
+    if isinstance(dataset.images, ImageFiles):
+        return [dataset.labels, *(dataset.images.folder / name for name in dataset.images.names)]
+    return [dataset.labels, dataset.images]
 
 
 def _config_of_data(recipe: LraRecipe, head: Any, tokenizer: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from torch.utils.data import Dataset, Subset
 
 from tnn.models import load_preset
 from tnn.models.loading import architecture_of, check_memory, load_strictly, read_config
+from tnn.training.fingerprints import fingerprint, sample_examples, tokenizer_fingerprint
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -30,11 +31,17 @@ class TrainingSetup:
     metric: str = "loss"  # the one that decides which weights are best
     extra_eval_sets: Mapping[str, Dataset[Any]] = field(default_factory=dict)  # for the final model, by metric prefix
     majority_metrics: Mapping[str, float] = field(default_factory=dict)  # those of the most frequent class
+    data_fingerprint: Callable[[], str] | None = None  # None: of some examples
 
     @property
     def eval_sets(self) -> dict[str, Dataset[Any]]:
         """All sets that the final model is evaluated on, by the prefix of their metrics."""
         return {"eval": self.validation, **self.extra_eval_sets}
+
+    def fingerprints(self) -> dict[str, str | None]:
+        """What a run is trained on, to recognise it when the run is resumed."""
+        data = self.data_fingerprint or (lambda: fingerprint(*map(sample_examples, (self.train, self.validation))))
+        return {"data": data(), "tokenizer": tokenizer_fingerprint(self.processor)}
 
     def limit_eval(self, examples: int | None) -> "TrainingSetup":
         """With at most this many examples in each evaluation set; the same ones in every run."""
