@@ -264,6 +264,7 @@ def test_an_exported_step_can_be_saved(tmp_path):
     assert out.past_key_values.get_seq_length() == 12
 
 
+@pytest.mark.slow
 def test_an_export_has_no_cache_unless_asked():
     model, ids = model_of("state space"), text()
     out = torch.export.export(model, (), {"input_ids": ids}).module()(input_ids=ids)

@@ -119,7 +119,7 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
         """Whether tokens cannot be removed, which assisted generation would do."""
         return self.model.can_cache and not all(layer.is_croppable for layer in self.model.new_cache().layers)
 
-    def generate(self, inputs: Any = None, generation_config: Any = None, **kwargs: Any) -> Any:
+    def generate(self, inputs: Any = None, generation_config: Any = None, *args: Any, **kwargs: Any) -> Any:
         """As in transformers. `cache_implementation` can be "dynamic" only: the cache of this model."""
         asked = (kwargs, vars(generation_config) if generation_config is not None else {}, vars(self.generation_config))
         chosen = next((value for place in asked if (value := place.get("cache_implementation")) is not None), None)
@@ -130,7 +130,7 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
         assistant = kwargs.get("assistant_model")
         if isinstance(assistant, TNNForCausalLM) and not assistant.model.can_take_back:
             raise ValueError("assistant_model must take tokens back: it has no cache, or one of constant size")
-        return super().generate(inputs, generation_config, **kwargs)
+        return super().generate(inputs, generation_config, *args, **kwargs)
 
     def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
         raise ValueError("continuous batching (generate_batch) needs keys and values in pages; use generate()")
