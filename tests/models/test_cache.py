@@ -169,6 +169,16 @@ def test_a_pickled_cache_goes_on_and_foreign_models_refuse_it(kernel):
             other(ids[:, 8:], past_key_values=pickle.loads(data))
 
 
+def test_a_refused_cache_is_as_before():
+    """Its first layers would fit."""
+    model, ids = model_of(), text()
+    cache = pickle.loads(pickle.dumps(model(ids[:, :8]).past_key_values))
+    for changes in ({"num_hidden_layers": 3}, {"mixer": ["tnn", "attention"]}):
+        with pytest.raises(ValueError, match="belongs to another model"):
+            model_of(**changes)(ids[:, 8:], past_key_values=cache)
+    close(model(ids[:, 8:], past_key_values=cache).logits, model(ids).logits[:, 8:])
+
+
 @kernels
 def test_torch_saves_and_loads_a_cache(kernel, tmp_path):
     model, ids = model_of(kernel), text()
