@@ -169,6 +169,16 @@ def test_a_pickled_cache_goes_on_and_foreign_models_refuse_it(kernel):
             other(ids[:, 8:], past_key_values=pickle.loads(data))
 
 
+def test_a_refused_cache_is_as_before():
+    """Its first layers would fit."""
+    model, ids = model_of(), text()
+    cache = pickle.loads(pickle.dumps(model(ids[:, :8]).past_key_values))
+    for changes in ({"num_hidden_layers": 3}, {"mixer": ["tnn", "attention"]}):
+        with pytest.raises(ValueError, match="belongs to another model"):
+            model_of(**changes)(ids[:, 8:], past_key_values=cache)
+    close(model(ids[:, 8:], past_key_values=cache).logits, model(ids).logits[:, 8:])
+
+
 @kernels
 def test_torch_saves_and_loads_a_cache(kernel, tmp_path):
     model, ids = model_of(kernel), text()
@@ -264,6 +274,7 @@ def test_an_exported_step_can_be_saved(tmp_path):
     assert out.past_key_values.get_seq_length() == 12
 
 
+@pytest.mark.slow
 def test_an_export_has_no_cache_unless_asked():
     model, ids = model_of("state space"), text()
     out = torch.export.export(model, (), {"input_ids": ids}).module()(input_ids=ids)

@@ -80,12 +80,17 @@ class State:
         left_out = {"owner", "_made_for", *self.derived}
         return {name: value for name, value in vars(self).items() if name not in left_out and value is not None}
 
+    def fits(self, owner: Any) -> bool:
+        """Whether `owner` is the owner, or has the structure of the one that made this state, which now has none."""
+        if self.owner is not None or owner is None:
+            return self.owner is owner is not None
+        return self._made_for == _structure(owner)
+
     def bind(self, owner: Any) -> None:
-        """Make `owner` the owner, if it is already, or if the state has none and was made by one of this structure."""
-        if self.owner is None and owner is not None and self._made_for == _structure(owner):
-            self.owner = owner
-        if self.owner is None or self.owner is not owner:
+        """Make `owner` the owner, if it fits."""
+        if not self.fits(owner):
             raise ValueError("the state belongs to another module, or to one of another structure")
+        self.owner = owner
 
     @property
     def made_for(self) -> int:

@@ -47,7 +47,7 @@ class KeyValueState(State):
         self.seen = self.seen + x.shape[1]
         if self._real is None:
             return self.owner.output(self.owner.attend(q, keys, values))
-        position = self._real.cumsum(-1)
+        position = torch.where(self._real, self._real.cumsum(-1), (~self._real).cumsum(-1))
         return self.owner.output(self.owner.attend(q, keys, values, self._visible(x.shape[1]), position))
 
     def _extended(self, x: Tensor, sequences: Sequences | None, seen: int) -> Tensor:
@@ -59,12 +59,11 @@ class KeyValueState(State):
         return torch.cat([old, new], 1)
 
     def _visible(self, n: int) -> Tensor:
-        """(batch, n, seen). Each position sees itself: for padding, a softmax over nothing would be NaN."""
+        """(batch, n, seen). Padding sees padding, as without a state: a softmax over nothing would be NaN."""
         assert self._real is not None
         total = self._real.shape[1]
         before = torch.ones(n, total, dtype=torch.bool, device=self._real.device).tril(total - n)
-        itself = before & ~before.tril(-1 + total - n)
-        return (before & self._real.unsqueeze(1)) | itself
+        return before & (self._real[:, -n:].unsqueeze(2) == self._real.unsqueeze(1))
 
     def crop(self, count: int) -> None:
         """Remove the newest `count` inputs."""

@@ -104,14 +104,12 @@ class TNNCache(Cache):
 
         States that come from a file, another process or a graph have no owner yet, and get theirs here.
         """
-        try:
-            for state, owner in zip(self.states, owners, strict=True):
-                state.bind(owner)
-        except ValueError as error:
-            raise ValueError(
-                "past_key_values belongs to another model; use a cache that this model has returned"
-            ) from error
-        return self.states
+        states = self.states
+        if len(states) != len(owners) or not all(s.fits(o) for s, o in zip(states, owners, strict=True)):
+            raise ValueError("past_key_values belongs to another model; use a cache that this model has returned")
+        for state, owner in zip(states, owners, strict=True):
+            state.owner = owner
+        return states
 
 
 # --- as a pytree of tensors

@@ -115,7 +115,7 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
 
         return convert(self, tolerance, max_states, method, length)
 
-    def generate(self, inputs: Any = None, generation_config: Any = None, **kwargs: Any) -> Any:
+    def generate(self, inputs: Any = None, generation_config: Any = None, *args: Any, **kwargs: Any) -> Any:
         """As in transformers. `cache_implementation` can be "dynamic" only: the cache of this model."""
         asked = (kwargs, vars(generation_config) if generation_config is not None else {}, vars(self.generation_config))
         chosen = next((value for place in asked if (value := place.get("cache_implementation")) is not None), None)
@@ -123,7 +123,7 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
             raise ValueError(
                 f'cache_implementation must be "dynamic" for this model, which has its own; got {chosen!r}'
             )
-        return super().generate(inputs, generation_config, **kwargs)
+        return super().generate(inputs, generation_config, *args, **kwargs)
 
     def _validate_generation_mode(self, mode: Any, generation_config: Any, arguments: dict[str, Any]) -> None:
         """Assisted generation removes tokens again."""
