@@ -109,11 +109,12 @@ class RelativePositionEncoder(nn.Module):
 
 
 def _linear(layer: nn.Module, x: Tensor) -> Tensor:
-    if type(layer) is not nn.Linear or layer.weight.dtype == x.dtype:
-        if layer.weight.dtype != x.dtype:  # lags would have to be rounded to it
-            raise ValueError(f"a position encoder with an adapter must be in float32; got {layer.weight.dtype}")
+    weight = getattr(layer, "weight", None)
+    if weight is None or weight.dtype == x.dtype:
         return layer(x)  # with its hooks, which bring the weights of an offloaded model, or as the adapter it became
-    return F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
+    if type(layer) is not nn.Linear:  # lags would have to be rounded to its type
+        raise ValueError(f"a position encoder with an adapter must be in float32; got {weight.dtype}")
+    return F.linear(x, weight.to(x.dtype), layer.bias.to(x.dtype))
 
 
 def _weight_and_bias(layer: nn.Linear) -> tuple[Tensor, Tensor]:

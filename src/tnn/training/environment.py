@@ -13,6 +13,7 @@ import tnn
 from tnn._machine import physical_memory
 
 PACKAGE = "toeplitz-nn"
+FOR_DEVELOPERS = ("dev", "conformance")  # extras
 CPU = Path("/proc/cpuinfo")
 INSTRUCTIONS = re.compile(r"sse4_2|avx\w*|fma|f16c|amx\w*|asimd\w*|sve\w*")
 VARIABLES = re.compile(r"TNN_\w+|(OMP|MKL)_NUM_THREADS|CUDA_VISIBLE_DEVICES|WORLD_SIZE")
@@ -36,9 +37,7 @@ def describe_environment() -> dict[str, dict[str, Any]]:
         "machine": _machine(),
         "backends": {name: FOLDERS.sub("", status) for name, status in backends().items()},
         "extras": _extras(),
-        "variables": {
-            name: _harmless(value) for name, value in sorted(os.environ.items()) if VARIABLES.fullmatch(name)
-        },
+        "variables": _variables(),
     }
 
 
@@ -88,7 +87,7 @@ def _extras() -> dict[str, str]:
     """Of each extra: its packages with their versions, or how to install what is missing."""
     groups: dict[str, list[str]] = {}
     for name, extra in _requirements():
-        if extra and extra != "dev":
+        if extra and extra not in FOR_DEVELOPERS:
             groups.setdefault(extra, []).append(name)
     return {extra: _installed(extra, names) for extra, names in groups.items()}
 
