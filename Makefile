@@ -3,6 +3,7 @@
 #   make test       lint, then every test, one worker per core
 #   make quick      lint, then the fast tests: for the inner loop, in at most 90 seconds
 #   make lint       ruff and mypy
+#   make fuzz       commands with odd words and damaged files: make fuzz CASES=10000 OUT=results/fuzz.md
 #   make sanitize   the native kernel's tests under the address and undefined-behaviour sanitizers (GCC, CMake)
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ BIN := .venv/bin
 WORKERS ?= logical
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: demo test quick lint sanitize clean
+.PHONY: demo test quick lint fuzz sanitize clean
 
 test: lint
 	$(PYTEST)
@@ -25,6 +26,11 @@ lint: .venv/ready
 
 demo: .venv/demo
 	$(BIN)/python -m tnn demo --out build/demo
+
+CASES ?= 10000
+
+fuzz: .venv/ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --cases $(CASES) $(if $(OUT),--out $(OUT))
 
 SANITIZED := build/sanitize/libtoeplitz.so
 RUNTIMES := $$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)
