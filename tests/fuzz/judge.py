@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ def verdict(case: Case, folder: Path) -> tuple[str, str, Result]:
     return ("failed" if complaint else "right" if result.code == 0 else "refused"), complaint, result
 
 
-def _complaint(case: Case, result: Result, before: dict[str, Any], after: dict[str, Any]) -> str:
+def _complaint(case: Case, result: Result, before: dict[str, int], after: dict[str, int]) -> str:
     if result.raised:
         return f"a traceback: {result.raised.strip().splitlines()[-1]}"
     if "Traceback (most recent call last)" in result.err + result.out:
@@ -123,7 +124,7 @@ def _complaint_about_error(case: Case, result: Result) -> str:
     return "" if case.refused(result) else f"refused for another reason: {result.err[-300:]!r}"
 
 
-def _complaint_about_files(result: Result, before: dict[str, Any], after: dict[str, Any]) -> str:
+def _complaint_about_files(result: Result, before: dict[str, int], after: dict[str, int]) -> str:
     if any(PROGRESS.fullmatch(line) for line in result.err.splitlines()):
         return ""  # a training that has begun may keep its checkpoints
     changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
@@ -135,17 +136,17 @@ def _is_temporary(name: str) -> bool:
     return (last.startswith(".") or last.endswith((".tmp", ".part"))) and not COMPLETE.fullmatch(last)
 
 
-def _files(folder: Path) -> dict[str, tuple[int, int]]:
-    """All files with their sizes and times, without those of the token cache; an empty folder counts as a file."""
+def _files(folder: Path) -> dict[str, int]:
+    """All files with a checksum, without those of the token cache; an empty folder counts as an empty file."""
     found = {}
     for parent, folders, names in os.walk(folder):
         if Path(parent) == folder and CACHE in folders:
             folders.remove(CACHE)
         if not names and not folders and Path(parent) != folder:
-            found[os.path.relpath(parent, folder)] = (0, 0)
+            found[os.path.relpath(parent, folder)] = 0
         for path in (os.path.join(parent, name) for name in names if not COMPLETE.fullmatch(name)):
-            stat = os.lstat(path)
-            found[os.path.relpath(path, folder)] = (stat.st_size, stat.st_mtime_ns)
+            is_file = os.path.isfile(path) and not os.path.islink(path)
+            found[os.path.relpath(path, folder)] = zlib.crc32(Path(path).read_bytes()) if is_file else 0
     return found
 
 
