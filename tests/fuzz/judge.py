@@ -157,7 +157,7 @@ def run(args: list[str], folder: Path) -> Result:
     os.chdir(folder)
     sys.argv = ["tnn", *args]
     code, raised = 0, ""
-    with _captured() as printed, _limited() as memory:
+    with _captured() as printed, limited() as memory:
         start = time.perf_counter()
         try:
             tnn.cli.main()
@@ -224,7 +224,7 @@ def _usual_warnings() -> None:
 
 
 @contextmanager
-def _limited() -> Iterator[list[int]]:
+def limited() -> Iterator[list[int]]:
     """Time and memory. Yields a list that holds the growth of the memory at the end."""
     grown: list[int] = []
     old = resource.getrlimit(resource.RLIMIT_AS)
