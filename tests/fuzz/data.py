@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import os
+import pickle
 import struct
 import zlib
 from collections.abc import Callable
@@ -162,7 +163,9 @@ def _scores(result: Result) -> bool:
 
 
 def arrays(rng: Random, samples: Samples, here: Path) -> Case:
-    """The idx files of MNIST, and numpy's."""
+    """The idx files of MNIST, numpy's, and the batches of CIFAR-10."""
+    if rng.random() < 0.25:
+        return _batches(rng, samples, here)
     samples.copy("image-data", here)
     folder = here / "image-data"
     args = ["evaluate", str(samples.home / "image"), "image-data"]
@@ -195,6 +198,41 @@ def arrays(rng: Random, samples: Samples, here: Path) -> Case:
     head = damaged(data[:start], rng)
     path.write_bytes(head + data[start:])
     return Case(f"damaged header of {path.name}", args, same if head == data[:start] else _scores)
+
+
+def _batches(rng: Random, samples: Samples, here: Path) -> Case:
+    """The pickles of CIFAR-10, or its binary files; no pickle may run code."""
+    folder = samples.copy("cifar-data", here)
+    args = ["evaluate", str(samples.home / "cifar"), "cifar-data"]
+    path = rng.choice(sorted(folder.iterdir()))
+    kind = rng.choice(["binary", "bytes", "cut", "code", "values"])
+    if kind == "binary":
+        for stored in sorted(folder.iterdir()):
+            batch = pickle.loads(stored.read_bytes())
+            rows = np.c_[np.array(batch["labels"], np.uint8), batch["data"]].tobytes()
+            stored.with_suffix(".bin").write_bytes(rows)
+            stored.unlink()
+        if rng.random() < 0.5:
+            return Case("binary batches", args, _same_scores(samples, "cifar"), None)
+        path.with_suffix(".bin").write_bytes(rows[: rng.choice([0, 1, 3072, 3074])])
+        return Case("a cut binary batch", args, None)
+    if kind == "code":
+        path.write_bytes(b"cos\nsystem\n(S'touch executed'\ntR.")
+        return Case("a pickle that runs code", args, None)
+    if kind == "values":
+        images, labels = np.zeros((2, 3072), np.uint8), [0, 1]
+        wrong = [[], {}, {"data": images}, {"data": images, "labels": [0]}, {"data": images, "labels": [0, -1]}]
+        wrong += [{"data": images.astype(np.float32), "labels": labels}, {"data": images[:, 1:], "labels": labels}]
+        wrong += [
+            {"data": images, "labels": [0, 10**9]},
+            {"data": images, "labels": ["a", "b"]},
+            {"data": [], "labels": []},
+        ]
+        path.write_bytes(pickle.dumps(rng.choice(wrong), protocol=4))
+        return Case(f"{path.name} of wrong values", args, None)
+    data = path.read_bytes()
+    path.write_bytes(data[: rng.randrange(len(data))] if kind == "cut" else damaged(data, rng))
+    return Case(f"{kind} of {path.name}", args, None if kind == "cut" else _scores)
 
 
 def _to_npy(folder: Path) -> None:

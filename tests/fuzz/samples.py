@@ -2,6 +2,7 @@
 
 import gzip
 import math
+import pickle
 import random
 import shutil
 from functools import cached_property
@@ -41,7 +42,7 @@ PROMPT = "a toep"
 
 
 class Samples:
-    """Folders in `home`: models `causal`, `bpe`, `image`, `photos`, `lists`, `glue`; their data; a `run`.
+    """Folders in `home`: models `causal`, `bpe`, `image`, `photos`, `cifar`, `lists`, `glue`; a `run`.
 
     The data of the classifiers are in folders called as the model and `-data`.
     """
@@ -55,6 +56,8 @@ class Samples:
         self._make_images()
         self._make_tables()
         self._make_run()
+        for name in ("image", "photos", "cifar", "lists", "glue"):
+            self.reference(["evaluate", name])  # whole, it is accepted: a damaged one is not refused for another reason
 
     def copy(self, name: str, here: Path) -> Path:
         return shutil.copytree(self.home / name, here / name)
@@ -117,6 +120,11 @@ class Samples:
                     pixels = generator.integers(0, 256, (12 + number, 14, 3), np.uint8)
                     Image.fromarray(pixels).save(folder / f"{number}{('.png', '.jpg', '.bmp')[number]}")
         self._make_image_model("photos", channels=3)
+        for name in [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]:
+            batch = {"data": generator.integers(0, 256, (2, 3072), np.uint8), "labels": [0, 1]}
+            (self.home / "cifar-data").mkdir(exist_ok=True)
+            (self.home / "cifar-data" / name).write_bytes(pickle.dumps(batch, protocol=4))
+        self._make_image_model("cifar", channels=3)
 
     def _make_image_model(self, name: str, channels: int) -> None:
         config = TNNImageConfig(image_size=12, patch_size=4, num_channels=channels, num_labels=2, **SIZES)

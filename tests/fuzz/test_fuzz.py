@@ -13,6 +13,7 @@ from tests.fuzz.areas import counts, judge
 from tests.fuzz.judge import Case, verdict
 from tests.fuzz.samples import Samples
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="time and memory are limited as Linux does it")
 CASES, BATCH = 2000, 25
 BATCHES = [
     (area, range(start, min(start + BATCH, count)))
