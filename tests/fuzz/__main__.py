@@ -4,6 +4,8 @@ A single case again: python -m tests.fuzz --area recipes --number 17
 """
 
 import argparse
+import faulthandler
+import os
 import platform
 import sys
 import tempfile
@@ -29,6 +31,7 @@ def main() -> None:
     parser.add_argument("--number", type=int)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    faulthandler.enable(os.fdopen(os.dup(2), "w"))  # if a library ends the process: where it was
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as home:
         samples = Samples(Path(home))

@@ -112,12 +112,22 @@ def generation_settings(rng: Random, samples: Samples, here: Path) -> Case:
         return _not_json(rng, path, args, refuse=False, same=same)
     if kind == "bytes":
         return _damaged_json(rng, path, stored, args, same)
-    keys = [*stored, "max_length", "min_length", "do_sample", "temperature", "top_k", "top_p", "num_beams", "use_cache"]
-    keys += ["cache_implementation", "stop_strings", "suppress_tokens", "num_return_sequences", "penalty_alpha", "nope"]
+    overruled = ["do_sample", "temperature", "top_k", "top_p", "num_beams", "use_cache", "max_length", "nope"]
+    keys = [
+        *stored,
+        *overruled,
+        "min_length",
+        "cache_implementation",
+        "stop_strings",
+        "suppress_tokens",
+        "num_return_sequences",
+        "penalty_alpha",
+        "nope",
+    ]
     keys += ["repetition_penalty", "bad_words_ids", "forced_eos_token_id", "assistant_model", "watermarking_config"]
     key, new = rng.choice(keys), rng.choice(ODD)
     path.write_text(json.dumps({**stored, key: new}))
-    return Case(f"{key}: {str(new)[:80]!r}", args)  # some are valid, and change the text
+    return Case(f"{key}: {str(new)[:80]!r}", args, same if key in overruled else anything)  # others change the text
 
 
 def weights(rng: Random, samples: Samples, here: Path) -> Case:
