@@ -57,11 +57,13 @@ def counts(cases: int) -> dict[str, int]:
 def judge(area: str, numbers: range, samples: Samples, seed: int = SEED) -> Iterator[Judged]:
     """Makes and runs the cases of some numbers, each in a folder of its own."""
     for number in numbers:
-        here = Path(tempfile.mkdtemp(prefix="fuzz-"))
+        around = Path(tempfile.mkdtemp(prefix="fuzz-"))  # for commands that write to ..
+        here = around / "here"
+        here.mkdir()
         try:
             case = AREAS[area][1](Random(f"{seed} {area} {number}"), samples, here)
             reached, complaint, result = verdict(case, here)
         finally:
             os.chdir(samples.home)
-            shutil.rmtree(here)
+            shutil.rmtree(around)
         yield Judged(area, number, case.what, reached, complaint, result.seconds)
