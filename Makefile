@@ -4,6 +4,7 @@
 #   make quick      lint, then the fast tests: for the inner loop, in at most 90 seconds
 #   make lint       ruff and mypy
 #   make faults     many rounds of killed, damaged and starved trainings (ROUNDS=20); the counts go to results/faults.md
+#   make fuzz       commands with odd words and damaged files: make fuzz CASES=10000 OUT=results/fuzz.md
 #   make sanitize   the native kernel's tests under the address and undefined-behaviour sanitizers (GCC, CMake)
 #   make conformance  transformers' own common tests: TRANSFORMERS_TESTS=path of a checkout of transformers
 
@@ -12,7 +13,7 @@ BIN := .venv/bin
 WORKERS ?= logical
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: demo test quick lint faults sanitize conformance clean
+.PHONY: demo test quick lint faults fuzz sanitize conformance clean
 
 test: lint
 	$(PYTEST)
@@ -32,6 +33,11 @@ ROUNDS ?= 20
 
 faults: .venv/ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults --rounds $(ROUNDS) --out results/faults.md
+
+CASES ?= 10000
+
+fuzz: .venv/ready
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --cases $(CASES) $(if $(OUT),--out $(OUT))
 
 SANITIZED := build/sanitize/libtoeplitz.so
 RUNTIMES := $$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)

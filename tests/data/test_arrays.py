@@ -230,7 +230,7 @@ def test_damaged_idx_files(tmp_path, name, data, message):
         ("x_test", np.zeros((3, 5, 4)), r"images must be uint8 .*; got float64 of shape \(3, 5, 4\)"),
         ("x_test", np.zeros((3, 5, 4, 2), np.uint8), r"got uint8 of shape \(3, 5, 4, 2\)"),
         ("y_test", np.zeros(3), r"one integer label for each of 3 images; got float64"),
-        ("y_test", np.array([0, -1, 2]), r"labels must be 0 or more; got -1"),
+        ("y_test", np.array([0, -1, 2]), r"labels must be from 0 to 99999; got -1"),
     ],
 )
 def test_wrong_arrays(tmp_path, name, array, message):
@@ -255,4 +255,60 @@ def test_missing_files(tmp_path):
     write_npy(tmp_path)
     (tmp_path / "y_test.npy").unlink()
     with pytest.raises(FileNotFoundError, match=r"there is no .*y_test\.npy, although .* holds other files"):
+        load_arrays(tmp_path)
+
+
+def npy_header(text):
+    header = text.encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    {
+        "a zip": (b"PK\x03\x04" + bytes(100), "the magic string is not correct"),
+        "784 TB": (
+            npy_header("{'descr': '|u1', 'fortran_order': False, 'shape': (784000000000000,), }"),
+            r"uint8 of shape \(784000000000000,\) has 784000000000000 bytes; the file has 0 after its header",
+        ),
+        "one byte too many": (
+            npy_header("{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }") + bytes(3),
+            r"uint8 of shape \(2,\) has 2 bytes; the file has 3",
+        ),
+        "objects": (
+            npy_header("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }") + bytes(8),
+            "object of shape",
+        ),
+        "a cut header": (npy_header("{'descr': '|u1', 'fortran_order': (("), ""),
+        "version 9": (b"\x93NUMPY\x09\x00" + bytes(100), "9"),
+    }.values(),
+)
+def test_npy_files_that_are_not_what_they_claim(tmp_path, content, message):
+    write_npy(tmp_path)
+    (tmp_path / "y_train.npy").write_bytes(content)
+    with pytest.raises(ValueError, match=rf"^[^\n]*y_train\.npy is not a numeric \.npy array: .*{message}[^\n]*$"):
+        load_arrays(tmp_path)
+
+
+@pytest.mark.parametrize("label", [100_000, 10**9, 2**62])
+def test_a_label_that_no_model_has_outputs_for(tmp_path, label):
+    write_npy(tmp_path)
+    labels = np.load(tmp_path / "y_train.npy")
+    labels[-1] = label
+    np.save(tmp_path / "y_train.npy", labels)
+    with pytest.raises(ValueError, match=rf"y_train\.npy: labels must be from 0 to 99999; got {label}"):
+        load_arrays(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (bytes([0, 0, 8, 4]) + struct.pack(">4I", 2**16, 2**16, 2**16, 2**16), f"must have {2**64} values"),
+        (bytes([0, 0, 8, 255]), "ends within its header"),
+    ],
+)
+def test_idx_files_that_claim_too_much(tmp_path, header, message):
+    for name in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"):
+        (tmp_path / name).write_bytes(header)
+    with pytest.raises(ValueError, match=message):
         load_arrays(tmp_path)

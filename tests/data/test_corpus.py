@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tnn.data import compressed, open_corpus
 from tnn.data import corpus as module
-from tnn.data import open_corpus
 from tnn.data.corpus import SPLITS
 
 PACK = {"": bytes, ".xz": lzma.compress, ".gz": gzip.compress}
@@ -135,8 +135,10 @@ def test_the_fingerprint_follows_the_input(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "message"),
     [
-        ("a", b"abc\xff", "a is not a UTF-8 text"),
-        ("a", b"abc\xe2\x82", "a is not a UTF-8 text"),  # half a character at the end
+        ("a", b"abc\xff", "a is not a UTF-8 text: see byte 3"),
+        ("a", b"abc\xe2\x82", "a is not a UTF-8 text: see byte 3"),  # half a character at the end
+        ("a", b"line\n" * 300_000 + b"\xff", "a is not a UTF-8 text: see byte 1500000"),
+        ("a.gz", gzip.compress(b"abc\xff", mtime=0), "a.gz is not a UTF-8 text: see byte 3"),
         ("a.xz", b"not compressed", "a.xz cannot be decompressed"),
         ("a.gz", b"not compressed", "a.gz cannot be decompressed"),
         ("a.xz", lzma.compress(bytes(1000))[:-20], "a.xz cannot be decompressed"),
@@ -151,7 +153,27 @@ def test_files_that_are_not_text(tmp_path, name, data, message):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_what_is_not_a_file_is_never_read(tmp_path, make):
+    make(tmp_path / "train.txt")
+    with pytest.raises(ValueError, match=r"train\.txt must be a file; it is a folder, a pipe or a device"):
+        text_of(open_corpus(str(tmp_path)), "train")
+
+
+@pytest.mark.parametrize("suffix", [".xz", ".gz"])
+def test_a_compressed_file_does_not_grow_without_bound(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(compressed, "ALWAYS_ALLOWED", 2**20)
+    (tmp_path / f"small{suffix}").write_bytes(PACK[suffix](bytes(2**20)))
+    assert len(text_of(open_corpus("stdlib", train=tmp_path / f"small{suffix}"), "train")) == 2**20
+    (tmp_path / f"bomb{suffix}").write_bytes(PACK[suffix](bytes(2**23)))
+    for corpus in (open_corpus(tmp_path / f"bomb{suffix}"), open_corpus("stdlib", train=tmp_path / f"bomb{suffix}")):
+        with pytest.raises(ValueError, match="grows to more than 200 times its size and 1 MiB; if that is right, dec"):
+            text_of(corpus, "train")
+
+
 def test_missing_files_and_splits(tmp_path):
+    with pytest.raises(ValueError, match=r"give a text: .* got an empty name"):
+        open_corpus("")
     with pytest.raises(FileNotFoundError, match="no text at nowhere: it must be a file, a folder"):
         open_corpus("nowhere")
     with pytest.raises(FileNotFoundError, match="no text at nowhere#raw"):

@@ -164,6 +164,12 @@ def test_bad_files(tmp_path, task, old, new, message):
     assert message in str(caught.value)
 
 
+def test_a_table_without_examples(tmp_path):
+    write(tmp_path, "sst2", "train", "sentence|label\n")
+    with pytest.raises(ValueError, match=r"train\.tsv holds no examples"):
+        load_glue("sst2", tmp_path)
+
+
 def test_a_file_that_is_not_text(tmp_path):
     write(tmp_path, "sst2", "train", "").write_bytes(b"sentence\tlabel\n\xff\t1\n")
     with pytest.raises(ValueError, match=r"train\.tsv is not a UTF-8 text"):

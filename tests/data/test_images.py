@@ -1,6 +1,8 @@
 """Images from folders, Hugging Face data sets and arrays: classes, splits, colours, what is refused."""
 
+import os
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -295,3 +297,21 @@ def test_an_index_too_far():
     for index in (-1, 2):
         with pytest.raises(IndexError, match=rf"index {index} is not one of 0 to 1"):
             images[index]
+
+
+def test_a_pipe_is_not_opened(tmp_path):
+    write_folder(tmp_path)
+    (tmp_path / "val" / "b" / "1.png").unlink()
+    os.mkfifo(tmp_path / "val" / "b" / "1.png")
+    with pytest.raises(ValueError, match=r"val.b.1\.png is not a file"):
+        open_images(str(tmp_path))["validation"][3]
+
+
+@pytest.mark.parametrize("side", [10_000, 20_000])  # Pillow would warn of the first, and refuse the second
+def test_huge_images_are_not_decoded(tmp_path, side):
+    write_folder(tmp_path)
+    Image.new("1", (side, side)).save(tmp_path / "val" / "b" / "1.png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are errors in the tests, but not elsewhere
+        with pytest.raises(ValueError, match=rf"1\.png is not a valid image: Image size \({side**2} pixels\) exceeds"):
+            open_images(str(tmp_path))["validation"][3]

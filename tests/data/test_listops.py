@@ -387,6 +387,8 @@ def finished_parts(out):
     ("arguments", "error", "message"),
     [
         ({"train": -1}, ValueError, "train must be at least 0; got -1"),
+        ({"train": 2**31}, ValueError, "train must be at most 2147483647; got 2147483648"),
+        ({"seed": 2**63}, ValueError, "seed must be at most 9223372036854775807; got 9223372036854775808"),
         ({"validation": 1.5}, TypeError, "validation must be an integer; got 1.5"),
         ({"test": True}, TypeError, "test must be an integer; got True"),
         ({"seed": -1}, ValueError, "seed must be at least 0; got -1"),

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from torch.utils.data import DataLoader, random_split
 from transformers import AutoTokenizer
 
@@ -501,6 +502,11 @@ def test_bad_pathfinder(tmp_path):
     first.write_text(good)
     image.write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"sample_0\.png is not a valid image"):
+        load("pathfinder", tmp_path)
+    Image.new("1", (10_000, 10_000)).save(image)
+    with pytest.raises(
+        ValueError, match=r"sample_0\.png is not a valid image: Image size \(100000000 pixels\) exceeds"
+    ):
         load("pathfinder", tmp_path)
     with pytest.raises(ValueError, match="images must have 128 x 128 pixels; got 32 x 32"):
         load("pathx", tmp_path)

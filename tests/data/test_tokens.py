@@ -1,8 +1,10 @@
 """Token ids on disk: their values, made only once, and never used unfinished."""
 
 import errno
+import json
 import multiprocessing
 import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -232,3 +234,70 @@ def test_progress_only_on_a_terminal(tmp_path, corpus, capsys, monkeypatch):
     assert "tokenizing train" in capsys.readouterr().err
     tokenize(corpus, "train", byte_tokenizer(), tmp_path / "silent", progress=False)
     assert capsys.readouterr().err == ""
+
+
+def damage_json(**changes):
+    def damage(folder):
+        values = json.loads((folder / "progress.json").read_text())
+        (folder / "progress.json").write_text(json.dumps(values | changes))
+
+    return damage
+
+
+def damage_numbers(name, dtype, index, value):
+    def damage(folder):
+        numbers = np.fromfile(folder / name, dtype)
+        numbers[index] = value
+        numbers.tofile(folder / name)
+
+    return damage
+
+
+DAMAGE = {
+    "no progress": (lambda folder: (folder / "progress.json").unlink(), "No such file"),
+    "no JSON": (lambda folder: (folder / "progress.json").write_text("{"), "Expecting property name"),
+    "a list": (
+        lambda folder: (folder / "progress.json").write_text("[]"),
+        "must have the keys vocab_size, shards, ids",
+    ),
+    "unknown key": (damage_json(nope=1), "must have the keys"),
+    "wrong type": (damage_json(words="8"), "must hold numbers above 0"),
+    "nothing": (damage_json(ids=0), "must hold numbers above 0"),
+    "too few ids": (damage_json(ids=10), r"ids\.bin must have 20 bytes; it has 100"),
+    "too many lines": (damage_json(lines=2**62), r"line_ends\.bin must have \d+ bytes; it has 32"),
+    "another type": (damage_json(vocab_size=2**20), r"ids\.bin must have 200 bytes; it has 100"),
+    "an odd id": (damage_numbers("ids.bin", np.uint16, 5, 260), "there is an id 260 in a vocabulary of 260"),
+    "lines back": (damage_numbers("line_ends.bin", np.int64, 1, 3), "lines do not end one after the other"),
+    "last line": (damage_numbers("line_ends.bin", np.int64, -1, 99), "lines do not end one after the other"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_tokens_are_named_and_made_again_on_request(tmp_path, corpus, name):
+    damage, message = DAMAGE[name]
+    tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
+    (folder,) = (path for path in (tmp_path / "cache").iterdir() if path.is_dir())
+    damage(folder)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=rf"^the tokens in {folder} are damaged: .*{message}.*; delete that fold"):
+            tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
+    shutil.rmtree(folder)
+    tokens = tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
+    assert bytes((tokens.ids - 4).astype(np.uint8)) == TEXT.encode()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda part: (part / "ids.bin").write_bytes(b""),
+        lambda part: (part / "progress.json").write_text("[1]"),
+        damage_json(ids=10**9),
+        damage_json(vocab_size=70_000),
+    ],
+)
+def test_an_interrupted_text_that_was_damaged_is_begun_again(tmp_path, corpus, damage):
+    tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
+    (folder,) = (path for path in (tmp_path / "cache").iterdir() if path.is_dir())
+    damage(folder.rename(f"{folder}.part"))
+    tokens = tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
+    assert bytes((tokens.ids - 4).astype(np.uint8)) == TEXT.encode()

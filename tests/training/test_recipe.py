@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from tnn import list_presets, load_preset
-from tnn.training.recipe import dump_recipe, list_recipes, load_recipe, parse_recipe
+from tnn.training.recipe import dump_recipe, list_recipes, load_recipe, parse_recipe, read_yaml
 from tnn.training.settings import describe
 
 
@@ -170,3 +170,48 @@ def test_names_that_are_not_there():
         load_recipe("mini-al")
     with pytest.raises(FileNotFoundError, match=r"no recipe file mine\.yaml"):
         load_recipe("mine.yaml")
+
+
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    {
+        "names of names": (BOMB, "at most 100000 values"),
+        "deep": ("[" * 3000 + "]" * 3000, "in at most 50 levels"),
+        "deep and open": ("{a: " * 3000, "in at most 50 levels"),
+        "around itself": ("a: &a [1, *a]", r"\*a is inside the part that it stands for"),
+        "twice": ("name: x\nname: y", "the key 'name' is given twice"),
+        "wrong tag": ("a: !!timestamp x", "a value that cannot be read"),
+        "huge number": ("a: " + "9" * 5000, "a value that cannot be read: Exceeds the limit"),
+        "impossible date": ("a: 2020-13-45", "a value that cannot be read: month must be in 1..12"),
+    }.values(),
+)
+def test_yaml_that_no_recipe_needs(tmp_path, text, message):
+    (tmp_path / "bad.yaml").write_text(text)
+    with pytest.raises(ValueError, match=rf"bad\.yaml is not YAML: .*{message}"):
+        load_recipe(str(tmp_path / "bad.yaml"))
+    with pytest.raises(ValueError, match=r"^about: .* is not a YAML value; put it in quotes") as error:
+        load_recipe("mini-alm", [f"about={{{text}}}"])
+    assert len(str(error.value)) < 400
+
+
+def test_names_for_parts_of_a_recipe_still_work():
+    assert read_yaml("{a: &a [1, 2], b: *a, c: {<<: {d: 3}, e: 4}}") == {
+        "a": [1, 2],
+        "b": [1, 2],
+        "c": {"d": 3, "e": 4},
+    }
+
+
+def test_a_recipe_that_is_not_utf8(tmp_path):
+    (tmp_path / "bad.yaml").write_bytes(b"about: \xff")
+    with pytest.raises(ValueError, match=r"bad\.yaml is not a UTF-8 text: see byte 7"):
+        load_recipe(str(tmp_path / "bad.yaml"))
+
+
+def test_long_values_are_shortened_in_messages():
+    with pytest.raises(ValueError, match=r"training\.steps: .*aaa\.\.\.$") as error:
+        load_recipe("mini-alm", ["training.steps=" + "a" * 5000])
+    assert len(str(error.value)) < 400

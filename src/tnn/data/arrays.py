@@ -1,18 +1,21 @@
 """Images stored as arrays, all of one size: the batches of CIFAR-10, the idx files of MNIST, numpy's .npy files."""
 
 import io
+import math
 import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from tnn.data.compressed import find_file, reading
 
 CIFAR_SHAPE = (3, 32, 32)
 IDX_BYTES = 8  # the type "unsigned byte" in the header of an idx file
+MOST_CLASSES = 100_000  # a larger label is a mistake; a model would have one output for each number below it
 
 
 class Arrays(NamedTuple):
@@ -89,9 +92,23 @@ def _check(arrays: Arrays, paths: list[Path]) -> Arrays:
             f"{paths[-1]}: there must be one integer label for each of {len(images)} images; "
             f"got {labels.dtype} of shape {labels.shape}"
         )
-    if labels.min() < 0:
-        raise ValueError(f"{paths[-1]}: labels must be 0 or more; got {labels.min()}")
+    check_labels(labels, str(paths[-1]))
     return Arrays(images, labels.astype(np.int64))
+
+
+def check_labels(labels: NDArray[Any], where: str) -> None:
+    """Classes are numbered from 0, and there are not more than MOST_CLASSES.
+
+    >>> import numpy as np
+    >>> from tnn.data.arrays import check_labels
+    >>> check_labels(np.array([0, 10**9]), "y_train.npy")
+    Traceback (most recent call last):
+    ...
+    ValueError: y_train.npy: labels must be from 0 to 99999; got 1000000000
+    """
+    for label in (int(labels.min()), int(labels.max())):
+        if not 0 <= label < MOST_CLASSES:
+            raise ValueError(f"{where}: labels must be from 0 to {MOST_CLASSES - 1}; got {label}")
 
 
 def _read_batch(path: Path) -> Arrays:
@@ -171,8 +188,10 @@ def _read_idx(path: Path) -> NDArray[np.uint8]:
         raise ValueError(f"{path} is not an idx file of uint8: it begins with {data[:4].hex(' ') or 'nothing'}")
     start = 4 + 4 * data[3]
     shape = [int.from_bytes(data[place : place + 4], "big") for place in range(4, start, 4)]
-    if len(data) - start != np.prod(shape):
-        raise ValueError(f"{path} must have {np.prod(shape)} values, as its header says; got {len(data) - start}")
+    if len(data) < start:
+        raise ValueError(f"{path} ends within its header")
+    if len(data) - start != math.prod(shape):
+        raise ValueError(f"{path} must have {math.prod(shape)} values, as its header says; got {len(data) - start}")
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 
@@ -182,11 +201,21 @@ def _read_npy_pair(images: Path, labels: Path) -> Arrays:
 
 
 def _read_npy(path: Path) -> NDArray[Any]:
+    """Not by np.load, which allocates what the header claims before it looks at the size, and opens zip files too."""
+    data = _read_bytes(path)
+    stream = io.BytesIO(data)
     try:
-        # From memory: given the file object, numpy would read the compressed bytes.
-        return np.load(io.BytesIO(_read_bytes(path)), allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a numeric .npy array: {error}") from None
+        shape, by_column, dtype = _NPY_HEADERS[npy.read_magic(stream)](stream)
+        size, stored = math.prod(shape) * dtype.itemsize, len(data) - stream.tell()
+        if dtype.hasobject or size != stored:
+            raise ValueError(f"{dtype} of shape {shape} has {size} bytes; the file has {stored} after its header")
+        return np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape, order="F" if by_column else "C")
+    except Exception as error:  # a damaged header can raise anything
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ValueError(f"{path} is not a numeric .npy array: {reason}") from None
+
+
+_NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -124,6 +124,8 @@ def open_corpus(
 
 def _find(source: str) -> tuple[Texts, bool]:
     """The splits of a source, and whether to strip their lines."""
+    if not source:
+        raise ValueError('give a text: a file, a folder, "stdlib" or "hf:" and a data set; got an empty name')
     if source == "stdlib":
         return _cut(tuple(sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")))), False
     if source.startswith("hf:"):

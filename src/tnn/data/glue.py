@@ -129,6 +129,8 @@ def _load_files(task: str, root: Path, splits: list[str]) -> dict[str, list[Exam
         if split not in stored:
             raise FileNotFoundError(f"there is no {paths[split]}: {task} needs it, in the GLUE folder {root}")
         loaded[split] = list(_read_tsv(paths[split], description, with_labels=not split.startswith("test")))
+        if not loaded[split]:
+            raise ValueError(f"{paths[split]} holds no examples")
     return loaded
 
 

@@ -2,7 +2,9 @@
 
 import io
 import os
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from tnn.data.arrays import holds_arrays, load_arrays
+from tnn.data.arrays import check_labels, holds_arrays, load_arrays
 
 SPLITS = {"train": ("train",), "validation": ("validation", "val", "valid"), "test": ("test",)}
 SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".gif", ".ppm", ".pgm", ".tif", ".tiff")
@@ -187,14 +189,26 @@ def _decode(file: str | io.BytesIO, where: str) -> Tensor:
         from PIL import Image
     except ModuleNotFoundError:
         raise ModuleNotFoundError("image files need pillow: pip install 'toeplitz-nn[vision]'") from None
+    if isinstance(file, str) and os.path.exists(file) and not os.path.isfile(file):  # a pipe could block forever
+        raise ValueError(f"{where} is not a file")
     try:
-        with Image.open(file) as image:
+        with no_huge_images(), Image.open(file) as image:
             pixels = np.array(_to_rgb(image))  # (H, W, 3)
     except FileNotFoundError:
         raise FileNotFoundError(f"{where} does not exist any more") from None
     except Exception as error:  # a damaged file can raise anything
         raise ValueError(f"{where} is not a valid image: {error}") from None
     return torch.from_numpy(pixels).permute(2, 0, 1)  # channels last in memory, where torch resizes them fastest
+
+
+@contextmanager
+def no_huge_images() -> Iterator[None]:
+    """Pillow refuses images of 179 million pixels, and warns from 89 million on: here both are errors."""
+    from PIL import Image
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        yield
 
 
 def _to_rgb(image: Any) -> Any:
@@ -249,6 +263,8 @@ def _open_table(table: Any, where: str) -> ImageSet:
     labels = np.array(table[label][:])
     if not np.issubdtype(labels.dtype, np.integer):
         raise ValueError(f"{where}: column {label!r} must hold integers, one class per image; got {labels.flat[0]!r}")
+    if labels.max() >= 0:  # the hub writes -1 for hidden labels
+        check_labels(labels[labels >= 0], where)
     names = getattr(table.features[label], "names", None) or list(map(str, range(labels.max() + 1)))
     stored = table.select_columns([column]).cast_column(column, datasets.Image(decode=False))
     return ImageSet(tuple(names), labels, partial(_read_row, stored, column, where))

@@ -19,6 +19,7 @@ from tnn.data.tokenizers import SPECIAL, highest_id, is_byte_tokenizer, make_tok
 VERSION = 1  # of the files, and of the division of a text into shards
 SHARD = 2**24  # characters; the progress is saved after each shard
 BATCH = 2**20  # characters per call of the tokenizer
+CHECKED_AT_ONCE = 2**24  # ids
 Encode = Callable[[list[str]], tuple[np.ndarray, np.ndarray]]  # lines -> ids of all lines, number of ids per line
 
 
@@ -39,16 +40,36 @@ class Tokens:
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process gets the path of a mapped file, not its contents."""
         if isinstance(self.ids, np.memmap):
-            return open_tokens, (Path(str(self.ids.filename)).parent,)
+            return _map, (Path(str(self.ids.filename)).parent,)
         return Tokens, (self.ids, self.line_ends, self.words, self.bytes, self.vocab_size)
 
 
 def open_tokens(folder: Path) -> Tokens:
-    """The tokens in a folder that `tokenize` has written into its cache."""
-    done = _Progress(**json.loads((folder / "progress.json").read_text()))
+    """The tokens in a folder that `tokenize` has written into its cache. A ValueError if they were damaged since."""
+    try:
+        tokens = _map(folder)
+        _check(tokens)
+    except (ValueError, OSError) as error:
+        raise ValueError(
+            f"the tokens in {folder} are damaged: {error}; delete that folder, and they are made again"
+        ) from None
+    return tokens
+
+
+def _map(folder: Path) -> Tokens:
+    done = _read_progress(folder)
     ids = np.memmap(folder / "ids.bin", _dtype(done.vocab_size), "r", shape=(done.ids,))
     line_ends = np.memmap(folder / "line_ends.bin", np.int64, "r", shape=(done.lines,))
     return Tokens(ids, line_ends, done.words, done.bytes, done.vocab_size)
+
+
+def _check(tokens: Tokens) -> None:
+    """Every id is in the vocabulary, and the lines end one after the other, the last one with the text."""
+    for start in range(0, len(tokens.ids), CHECKED_AT_ONCE):
+        if (highest := int(tokens.ids[start : start + CHECKED_AT_ONCE].max())) >= tokens.vocab_size:
+            raise ValueError(f"there is an id {highest} in a vocabulary of {tokens.vocab_size}")
+    if tokens.line_ends[0] < 0 or np.any(np.diff(tokens.line_ends) < 0) or tokens.line_ends[-1] != len(tokens.ids):
+        raise ValueError("its lines do not end one after the other")
 
 
 def cache_folder(given: str | Path | None = None) -> Path:
@@ -132,12 +153,35 @@ class _Progress:
     bytes: int = 0
 
 
+def _read_progress(folder: Path, *, interrupted: bool = False) -> _Progress:
+    """What a progress.json says, if the other files have that size; they may be longer after an interruption."""
+    values = json.loads((folder / "progress.json").read_bytes())
+    if not isinstance(values, dict) or values.keys() != asdict(_Progress(0)).keys():
+        raise ValueError("its progress.json must have the keys " + ", ".join(asdict(_Progress(0))))
+    if not all(type(value) is int and value >= 1 for value in values.values()):
+        raise ValueError("its progress.json must hold numbers above 0")
+    done = _Progress(**values)
+    for name, size in (("ids.bin", done.ids * _dtype(done.vocab_size).itemsize), ("line_ends.bin", done.lines * 8)):
+        found = (folder / name).stat().st_size
+        if found < size or (found > size and not interrupted):
+            raise ValueError(f"{name} must have {size} bytes; it has {found}")
+    return done
+
+
+def _continued(part: Path, vocab_size: int) -> _Progress:
+    """How far an interrupted call came; the beginning if that cannot be trusted."""
+    try:
+        done = _read_progress(part, interrupted=True)
+    except (ValueError, OSError):
+        return _Progress(vocab_size)
+    return done if done.vocab_size == vocab_size else _Progress(vocab_size)
+
+
 def _write(folder: Path, lines: Iterable[str], encode: Encode, vocab_size: int) -> None:
     """Tokenise into FOLDER.part, which is renamed to FOLDER at the end."""
     part = Path(f"{folder}.part")
     part.mkdir(exist_ok=True)
-    state = part / "progress.json"
-    done = _Progress(**json.loads(state.read_text())) if state.exists() else _Progress(vocab_size)
+    state, done = part / "progress.json", _continued(part, vocab_size)
     dtype = _dtype(vocab_size)
     with (part / "ids.bin").open("ab") as ids_file, (part / "line_ends.bin").open("ab") as ends_file:
         ids_file.truncate(done.ids * dtype.itemsize)

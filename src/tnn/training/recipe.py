@@ -20,6 +20,8 @@ from tnn.training.schema import Recipe as Recipe
 from tnn.training.tasks.registry import find_task
 
 _FOLDER = files("tnn.training") / "recipes"
+MOST_VALUES, MOST_LEVELS = 100_000, 50  # far more than a recipe needs, and few enough for everything that reads one
+LONGEST_SHOWN = 200  # characters of a wrong value
 
 
 def list_recipes() -> list[str]:
@@ -71,6 +73,8 @@ def _read(name: str) -> dict[str, Any]:
         raise FileNotFoundError(f"there is no recipe file {path}")
     try:
         values = read_yaml((path or _FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is not a UTF-8 text: see byte {error.start}") from None
     except yaml.YAMLError as error:
         raise ValueError(f"{name} is not YAML: {error}") from None
     if not isinstance(values, dict):
@@ -93,7 +97,8 @@ def _apply(values: dict[str, Any], change: str) -> None:
     try:
         values[key] = read_yaml(text)
     except yaml.YAMLError:
-        raise ValueError(f"{path}: {text!r} is not a YAML value; put it in quotes to make it a string") from None
+        got = _shortened(text)
+        raise ValueError(f"{path}: {got} is not a YAML value; put it in quotes to make it a string") from None
 
 
 def _check_top_level(key: str, task: Any) -> None:
@@ -109,7 +114,14 @@ def _check_top_level(key: str, task: Any) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """With 1e-6 as a number, which YAML 1.1 reads as a string."""
+    """With 1e-6 as a number, which YAML 1.1 reads as a string, and without keys that are given twice."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [(key.tag, key.value) for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for index, (_, key) in enumerate(keys):
+            if keys[index] in keys[:index] and key != "<<":
+                raise yaml.YAMLError(f"the key {_shortened(key)} is given twice")
+        return super().construct_mapping(node, deep)
 
 
 _Loader.add_implicit_resolver(
@@ -124,7 +136,42 @@ def read_yaml(text: str) -> Any:
     >>> read_yaml("{a: 1e-6, b: [bytes, 512]}")
     {'a': 1e-06, 'b': ['bytes', 512]}
     """
-    return yaml.load(text, _Loader)  # a SafeLoader
+    _check_size(text)
+    try:
+        return yaml.load(text, _Loader)  # a SafeLoader
+    except yaml.YAMLError:
+        raise
+    except Exception as error:  # a value that does not fit its tag, such as !!int x, can raise anything
+        raise yaml.YAMLError(f"it has a value that cannot be read: {error}") from None
+
+
+def _check_size(text: str) -> None:
+    """A few lines of YAML can stand for billions of values, by names (*a) for parts that hold names themselves."""
+    known: dict[str, int] = {}  # how many values each name stands for
+    open_parts = [("", 0)]  # the names of the parts around, and how many values they hold so far
+    for event in yaml.parse(text, _Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_parts.append((event.anchor or "", 1))
+            count = 0
+        elif isinstance(event, yaml.CollectionEndEvent):
+            name, count = open_parts.pop()
+            known[name] = count
+        elif isinstance(event, yaml.AliasEvent):
+            if event.anchor in (name for name, _ in open_parts):
+                raise yaml.YAMLError(f"*{event.anchor} is inside the part that it stands for")
+            count = known.get(event.anchor, 1)
+        else:
+            count = int(isinstance(event, yaml.ScalarEvent))
+        name, held = open_parts[-1]
+        open_parts[-1] = name, held + count
+        if len(open_parts) > MOST_LEVELS or held + count > MOST_VALUES:
+            raise yaml.YAMLError(f"it must have at most {MOST_VALUES} values, in at most {MOST_LEVELS} levels")
+
+
+def _shortened(value: Any) -> str:
+    """A value for a message."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
 
 
 def parse_recipe(values: dict[str, Any], name: str = "recipe") -> Recipe:
@@ -152,7 +199,7 @@ def _first_problem(error: ValidationError, schema: type[Recipe]) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "value_error":
         return f"{path}: {message}" if path else message
-    return f"{path}: {message[0].lower()}{message[1:]}; got {problem['input']!r}"
+    return f"{path}: {message[0].lower()}{message[1:]}; got {_shortened(problem['input'])}"
 
 
 def _keys(schema: type[BaseModel], *sections: str) -> list[str]:

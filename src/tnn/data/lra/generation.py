@@ -18,6 +18,8 @@ from tnn._files import write_text
 
 SETTINGS = "generated.json"
 LOCK = ".lock"
+MOST = 2**31 - 1  # examples: more than any disk holds
+LARGEST_SEED = 2**63 - 1
 
 
 def make_parts(
@@ -151,8 +153,8 @@ def _leftovers(path: Path) -> list[Path]:
     return list(path.parent.glob(f".{path.name}-*"))
 
 
-def check_count(name: str, value: int, least: int = 0) -> int:
-    """Check an integer and its minimum. (`tnn._checks` would import torch in every worker.)
+def check_count(name: str, value: int, least: int = 0, most: int = MOST) -> int:
+    """Check an integer and its limits. (`tnn._checks` would import torch in every worker.)
 
     >>> from tnn.data.lra.generation import check_count
     >>> check_count("train", -1)
@@ -164,4 +166,6 @@ def check_count(name: str, value: int, least: int = 0) -> int:
         raise TypeError(f"{name} must be an integer; got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}; got {value}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most}; got {value}")
     return int(value)

@@ -12,7 +12,7 @@ from random import Random
 from typing import NamedTuple
 
 from tnn._files import atomic_path, write_text
-from tnn.data.lra.generation import check_count, make_parts, output_folder
+from tnn.data.lra.generation import LARGEST_SEED, check_count, make_parts, output_folder
 
 LONGER_THAN, SHORTER_THAN = 500, 2000  # limits on the digits, operators and closing brackets of a tree
 DEPTH = 10  # at this depth every node is a digit; the root has depth 1
@@ -63,7 +63,7 @@ def generate_listops(
     counts = {split: check_count(split, number) for split, number in counts.items()}
     if not any(counts.values()):
         raise ValueError("train, validation and test are all 0; at least one of them must be positive")
-    seed = check_count("seed", seed)
+    seed = check_count("seed", seed, most=LARGEST_SEED)
     with output_folder(out, {"generator": "listops", "version": 1, "seed": seed, **counts}):
         record, parts = out / "statistics.json", out / ".parts"
         if not all((out / name).is_file() for name in [*FILES.values(), record.name]):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tnn._files import atomic_path, write_text
 from tnn.data.lra.drawing import Paddle, Pen, Point, disc_pixels, draw_disc, draw_paddle, encode_png, move
-from tnn.data.lra.generation import check_count, make_parts, output_folder, remove_leftovers
+from tnn.data.lra.generation import LARGEST_SEED, check_count, make_parts, output_folder, remove_leftovers
 
 CONTOUR_LENGTHS = range(3, 15)  # dashes of a target; the benchmark has 6, 9 and 14
 PART = 1000  # images per folder
@@ -150,7 +150,7 @@ def generate_pathfinder(
     settings = pathfinder_settings(size, contour_length)
     if distractors is not None:
         settings = replace(settings, distractors=check_count("distractors", distractors))
-    seed, count = check_count("seed", seed), check_count("count", count, least=1)
+    seed, count = check_count("seed", seed, most=LARGEST_SEED), check_count("count", count, least=1)
     encode_png(np.zeros((1, 1), np.uint8))  # if pillow is missing, fail before anything is written
     folder = Path(out) / ("curv_baseline" if contour_length == 6 else f"curv_contour_length_{contour_length}")
     made_with: dict[str, int | float | str] = {

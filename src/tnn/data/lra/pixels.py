@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 
 from tnn.data.arrays import Arrays, grey, load_arrays
 from tnn.data.compressed import reading
+from tnn.data.images import no_huge_images
 from tnn.data.lra.tasks import Flavour, LraTask, check_example_count, check_label, find_lra_task
 
 SEED = 42  # of the splits
@@ -178,11 +179,12 @@ def _read_image(path: Path, size: int) -> NDArray[np.uint8]:
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}, although the metadata of its folder lists it")
     try:
-        with Image.open(path) as image:
-            pixels = np.asarray(image.convert("L"))
-    except (OSError, SyntaxError) as error:  # what pillow raises for damaged files and for other formats
+        with no_huge_images(), Image.open(path) as image:
+            shape = image.size[::-1]
+            pixels = np.asarray(image.convert("L")) if shape == (size, size) else np.empty(0, np.uint8)
+    except Exception as error:  # a damaged file can raise anything
         raise ValueError(f"{path} is not a valid image: {error}") from None
-    _check_size(pixels.shape, size, path)
+    _check_size(shape, size, path)
     return pixels
 
 
