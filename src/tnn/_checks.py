@@ -21,7 +21,8 @@ def check_positive(name: str, value: int, at_least: int = 1, at_most: int = LARG
         raise TypeError(f"{name} must be an integer; got {value!r}")
     if value < at_least:
         raise ValueError(f"{name} must be at least {at_least}; got {value}")
-    if not isinstance(value, torch.SymInt) and value > at_most:
+    # A length that a graph leaves open is not compared: the graph would be for lengths up to that only.
+    if not (torch.compiler.is_compiling() or isinstance(value, torch.SymInt)) and value > at_most:
         raise ValueError(f"{name} must be at most {at_most:,}; got {value:,}")
 
 

@@ -1,6 +1,7 @@
 """The command line: `tnn`, or `python -m tnn`. Commands import what they need when they run, so that help is fast."""
 
 import atexit
+import io
 import os
 import sys
 import traceback
@@ -40,6 +41,8 @@ app.add_typer(convert_commands, name="convert")
 
 
 def main() -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name of a file may have bytes that are not text
     if os.environ.get("WORLD_SIZE", "1") != "1":
         _run_as_one_of_several()
     try:

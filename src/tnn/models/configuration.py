@@ -311,7 +311,7 @@ class TNNImageConfig(TNNBlockConfig):
             raise ValueError(f"dims must be 1 (a sequence) or 2 (a grid); got {self.dims}")
         if self.pool_norm is not None:
             check_choice("pool_norm", self.pool_norm, NORMS)
-        for name in set(self.layer_mixers if self.dims == 2 else ()):
-            if isinstance(name, str) and not find_mixer(name).cls.takes_grids:
+        for name in self.mixer if isinstance(self.mixer, list) else [self.mixer]:
+            if self.dims == 2 and isinstance(name, str) and not find_mixer(name).cls.takes_grids:
                 raise ValueError(f"mixer {name!r} needs dims=1: it reads a sequence")
         super().__post_init__(**kwargs)
