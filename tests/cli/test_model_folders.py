@@ -61,6 +61,19 @@ COMMANDS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [("generate", "the model gives NaN after 1 tokens"), ("evaluate", "the loss of model is nan")],
+)
+def test_weights_that_are_finite_and_too_large(command, message, place):
+    weights = load_file("model/model.safetensors")
+    for name in weights:
+        if "token_mixer.value_proj" in name or "token_mixer.out_proj" in name:
+            weights[name] *= 1e37
+    save_file(weights, "model/model.safetensors", metadata={"format": "pt"})
+    assert_one_line(invoke(*COMMANDS[command]), message)
+
+
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 @pytest.mark.parametrize(
     ("change", "message"),

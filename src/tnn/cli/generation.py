@@ -51,6 +51,7 @@ def generate(
         max_new_tokens=max_new_tokens,
         use_cache=decoder != "recompute",
         streamer=clock,
+        logits_processor=[_refuse_nan],
         **sampling,
     )
     typer.echo("; ".join([clock.report(), *_state_space_report(network)]), err=True)
@@ -85,6 +86,13 @@ def _only_token_ids(saved: Any) -> Any:
 
     kept = {name: getattr(saved, name) for name in ("bos_token_id", "pad_token_id", "eos_token_id")}
     return GenerationConfig(**kept)
+
+
+def _refuse_nan(ids: Any, scores: Any) -> Any:
+    """A logits processor: with NaN among the scores, the choice of a token would mean nothing."""
+    if scores.isnan().any():
+        raise ArithmeticError(f"the model gives NaN after {ids.shape[1]} tokens")
+    return scores
 
 
 def _with_decoder(network: Any, decoder: Decoder, tolerance: float) -> Any:

@@ -45,7 +45,10 @@ class ClassificationTask(Task[RecipeType]):
         sets, collate, metrics = self.evaluation_sets(folder, model, recipe)
         lines = []
         for split, dataset in sets.items():
-            scores = metrics(_predict(model, dataset, collate))
+            prediction = _predict(model, dataset, collate)
+            if not np.isfinite(prediction.predictions).all():  # argmax would take a class for it
+                raise ArithmeticError(f"outputs of {folder} are NaN or infinite on {split}")
+            scores = metrics(prediction)
             lines += [f"{name:13}  {score:.4f} on {split}, {len(dataset):,} examples" for name, score in scores.items()]
         return "\n".join(lines)
 

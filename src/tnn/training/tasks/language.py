@@ -1,5 +1,6 @@
 """Language models, causal and masked: blocks of a corpus."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -86,6 +87,8 @@ class LanguageTask(Task[TextRecipe]):
         text = load_text(folder, model, recipe, options.source, options.split or "test")
         length = text.length if options.length is None else options.length
         perplexity, protocol = self._perplexity(model, text, length, recipe, options)
+        if not math.isfinite(perplexity.loss):
+            raise ArithmeticError(f"the loss of {folder} is {perplexity.loss}: its outputs are NaN or infinite")
         return f"{perplexity.to_text()}\n{'protocol':13}  {protocol}"
 
     def _perplexity(
