@@ -196,6 +196,7 @@ def training_arguments(training: Training, steps: int, output: str, metric: str)
         "fp16": training.precision == "fp16",
         "gradient_checkpointing": training.gradient_checkpointing,
         "torch_compile": training.compile,
+        "use_cache": True,  # of the saved configuration: the Trainer would set it to False
         "seed": training.seed,
         "logging_steps": training.log_every,
         "logging_first_step": True,
