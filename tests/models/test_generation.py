@@ -17,6 +17,7 @@ KERNELS = {
     "decay 1": {"decay": 1.0},
     "free": {"coefficients": "free", "max_lags": 20},
     "learned decay": {"decay_mode": "learned"},
+    "sines, learned spread": {"rpe_activation": "sin", "decay": [0.5, 0.97], "decay_mode": "learned"},
     "positions": {"position_embedding": "sinusoidal"},
     "inner norm": {"inner_norm": "layer", "norm": "batch"},
     "post": {"norm_position": "post"},

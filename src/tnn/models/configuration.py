@@ -45,7 +45,7 @@ class TNNBlockConfig(PreTrainedConfig):
     rpe_input: str = "integer"
     rpe_activation: str = "relu"
     rpe_norm: str = "simple_rms"
-    decay: float = 0.99
+    decay: float | list[float] = 0.99
     decay_mode: str = "fixed"
     coefficients: str = "rpe"
     max_lags: int | None = None
@@ -289,7 +289,7 @@ class TNNImageConfig(TNNBlockConfig):
     num_hidden_layers: int = 12
     rpe_size: int = 48
     rpe_num_layers: int = 1
-    decay: float = 0.9
+    decay: float | list[float] = 0.9
     initializer: str = "torch"
     final_norm: str | None = None
     pool_norm: str | None = "simple_rms"
