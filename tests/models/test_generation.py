@@ -19,7 +19,7 @@ KERNELS = {
     "learned decay": {"decay_mode": "learned"},
     "sines, learned spread": {"rpe_activation": "sin", "decay": [0.5, 0.97], "decay_mode": "learned"},
     "input gate": {"input_gate": True, "decay": 0.9},
-    "short convolution": {"short_convolution": 4, "decay": 0.9, "initializer_range": 1.0},
+    "short convolution": {"short_convolution": 3, "decay": 0.9},
     "convolution in a state space": {"short_convolution": 3, "input_gate": True, "decay": 0.8},
     "positions": {"position_embedding": "sinusoidal"},
     "inner norm": {"inner_norm": "layer", "norm": "batch"},
