@@ -50,11 +50,11 @@ def reproduce(
 ) -> None:
     """Reproduce a table and a figure of the paper. Trials that have a record are not run again."""
     with _collector_paused() if name == "report" else nullcontext():
-        from paper.catalogue import EXPERIMENTS
+        from paper.catalogue import EXPERIMENTS, STUDIES
         from paper.harness.trial import Options
 
         if list_names:
-            typer.echo("\n".join(f"{key:20} {experiment.about}" for key, experiment in EXPERIMENTS.items()))
+            typer.echo("\n".join(f"{key:20} {experiment.about}" for key, experiment in (EXPERIMENTS | STUDIES).items()))
             return
         if not name:
             raise ValueError(f"give an experiment: {', '.join(EXPERIMENTS)}; or report, or all")

@@ -1,4 +1,4 @@
-"""All experiments, by name."""
+"""All experiments, by name: those of the paper, and studies of our own, which its report does not judge."""
 
 from paper.bidirectional.glue import GLUE_EXPERIMENT
 from paper.bidirectional.kernels import KERNELS_EXPERIMENT
@@ -7,6 +7,8 @@ from paper.efficiency.overview import OVERVIEW_EXPERIMENT
 from paper.efficiency.speed import SPEED_EXPERIMENT
 from paper.harness.experiment import Experiment
 from paper.images import IMAGE_EXPERIMENT
+from paper.improved.enwik8 import ENWIK8_STUDY
+from paper.improved.lra import LRA_STUDY
 from paper.language.ablations import DECAY_EXPERIMENT, RPE_EXPERIMENT, RPE_INPUT_EXPERIMENT, STRUCTURE_EXPERIMENT
 from paper.language.alm import ALM_EXPERIMENT
 from paper.language.extrapolation import EXTRAPOLATION_EXPERIMENT
@@ -36,6 +38,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         OVERVIEW_EXPERIMENT,
     )
 }
+STUDIES: dict[str, Experiment] = {study.name: study for study in (ENWIK8_STUDY, LRA_STUDY)}
 
 
 def find_experiment(name: str) -> Experiment:
@@ -45,7 +48,7 @@ def find_experiment(name: str) -> Experiment:
     >>> find_experiment("alm").about
     'Autoregressive language modelling: perplexity of every method.'
     """
-    if name in EXPERIMENTS:
-        return EXPERIMENTS[name]
-    names = ", ".join(EXPERIMENTS)
-    raise ValueError(f"no experiment {name!r}; {did_you_mean(name, EXPERIMENTS, others=names)}")
+    known = EXPERIMENTS | STUDIES
+    if name in known:
+        return known[name]
+    raise ValueError(f"no experiment {name!r}; {did_you_mean(name, known, others=', '.join(known))}")

@@ -1,30 +1,55 @@
 """Bytes of enwik8: variants of TNN and its rivals at equal size, each at its best learning rate."""
 
+import json
+import lzma
+from collections.abc import Sequence
+from functools import partial
+from math import inf, log
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from paper.harness.experiment import Claim, Experiment, Outcome, Table
+from paper.harness.formatting import format_mean_std
+from paper.harness.judging import Values, ahead, at_the_edge, collect, fully_run, means, verdict_of
+from paper.harness.mixers import is_own_mixer
+from paper.harness.ngrams import ngram_losses
+from paper.harness.records import Records
 from paper.harness.trainings import Search, Setup, search_trials, training_trial
-from paper.harness.trial import Metrics, Options, Trial
-from paper.improved.rows import model_changes
+from paper.harness.trial import Metrics, Options, Trial, TrialContext
+from paper.improved.rows import RECOMMENDED, RIVALS, ROWS, VARIANTS, variant_fields
 from tnn.layers import count_parameters
+from tnn.models import load_preset
 from tnn.training.evaluation import load_model, load_text
 from tnn.training.extrapolation import extrapolate
+from tnn.training.figures import COLORS, INK, new_figure, tidy
 from tnn.training.recipe import Recipe
 
-EXPERIMENT = "improved-enwik8"
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME = "improved-enwik8"
+FILE = "enwik8/enwik8.xz"
 SEEDS = 3
-STEPS = 5000  # of 8 x 512 bytes: 20.5 MB
+STEPS = 5000
+BATCH = 8
 SEARCH = Search(rates=(3e-3, 6e-3, 1.2e-2, 2.4e-2), steps=1000)
 LENGTHS = (512, 28 * 512)
-TEST_TOKENS = 64 * LENGTHS[-1]
+TEST_BYTES = 64 * LENGTHS[-1]
 TRAINING = (
-    "data.corpus=enwik8/enwik8.xz",
-    "data.length=512",
-    "training.batch_size=8",
+    f"data.corpus={FILE}",
+    f"data.length={LENGTHS[0]}",
+    f"training.batch_size={BATCH}",
     "training.log_every=100",
     "training.evaluate_every=null",
     "training.evaluate_examples=1024",
     "training.save_every=1000",
 )
+FLOOR = "n-grams"
+TRAIN_END, TEST_START = 90_000_000, 95_000_000  # the splits of open_corpus
+ORDER = 8
+FLAT = 1.0  # bits per byte at the longest length relative to the training length, at most
 
 
 def row_trials(row: str, options: Options) -> tuple[list[Trial], list[Trial]]:
@@ -32,24 +57,186 @@ def row_trials(row: str, options: Options) -> tuple[list[Trial], list[Trial]]:
     setup, search = _setup(row, options), SEARCH
     if options.steps is not None:
         search = Search(search.rates, max(1, options.steps // 5))
-    searches = search_trials(EXPERIMENT, row, setup, search)
+    searches = search_trials(NAME, row, setup, search)
     seeds = range(options.seeds or SEEDS)
-    return searches, [training_trial(EXPERIMENT, row, setup, s, searches=searches, measure=_measure) for s in seeds]
+    return searches, [training_trial(NAME, row, setup, s, searches=searches, measure=_measure) for s in seeds]
 
 
 def _setup(row: str, options: Options) -> Setup:
     steps = options.steps or STEPS
     length = (f"training.steps={steps}", f"training.warmup_steps={max(1, steps // 10)}")
-    return Setup("mini-alm", (*TRAINING, *model_changes(row, "mini-alm"), *length))
+    return Setup("mini-alm", (*TRAINING, f"model={json.dumps(_model(row))}", *length))
+
+
+def _model(row: str) -> dict[str, Any]:
+    """The model section of a recipe."""
+    if row in VARIANTS:
+        expansion = load_preset("mini-alm").gtu_expansion
+        return {"preset": "mini-alm", "initializer": "torch", **variant_fields(row, expansion)}
+    if is_own_mixer(row):
+        return {"preset": "mini-alm", "initializer": "torch", "mixer": row}
+    return {"preset": f"mini-alm-{row}", "position_embedding": "none"}  # none of these rows needs positions
 
 
 def _measure(folder: Path, recipe: Recipe) -> Metrics:
     """Nats per byte of the test text at each length, over the same bytes."""
     model = load_model(folder)
     text = load_text(folder, model, None, "test")
-    run = extrapolate(model, text.tokens, LENGTHS, text.tokenizer.eos_token_id, text.length, max_tokens=TEST_TOKENS)
+    run = extrapolate(model, text.tokens, LENGTHS, text.tokenizer.eos_token_id, text.length, max_tokens=TEST_BYTES)
     return {
         "test_losses": [perplexity.loss for perplexity in run.perplexities],
         "test_tokens": run.perplexities[0].tokens,
         "parameters": count_parameters(model).trained,
     }
+
+
+def floor_trial(options: Options) -> Trial:
+    """Counts of as many bytes as a model is trained on."""
+    count = (options.steps or STEPS) * BATCH * LENGTHS[0]
+    settings = {"bytes": count, "order": ORDER, "test_bytes": TEST_BYTES}
+    return Trial(NAME, FLOOR, settings, partial(_count, count=count), cost=200.0)
+
+
+def _count(context: TrialContext, count: int) -> Metrics:
+    with lzma.open(context.data / FILE) as file:
+        text = np.frombuffer(file.read(), np.uint8)
+    if len(text) != 100_000_000:
+        raise ValueError(f"enwik8 must have 100,000,000 bytes; got {len(text):,}")
+    test = text[TEST_START : TEST_START + TEST_BYTES]
+    return {"test_losses": ngram_losses(text[: min(count, TRAIN_END)], test, ORDER)}
+
+
+def _plan(options: Options) -> list[Trial]:
+    trials = [trial for row in options.methods or ROWS for part in row_trials(row, options) for trial in part]
+    return [floor_trial(options), *trials]
+
+
+def _conclude(options: Options, records: Records) -> Outcome:
+    rows = options.methods or ROWS
+    trials = [trial for row in rows for trial in row_trials(row, options)[1]]
+    bits = [_bits(trials, records, place) for place in range(len(LENGTHS))]
+    floor = _floor(options, records)
+    rates = collect(trials, records, "learning_rate")
+    tables = (_table(rows, trials, records, bits, rates, floor), _search_table(rows, options, records))
+    claims = _claims([fully_run(values, trials) for values in bits])
+    edge = at_the_edge(rates, SEARCH.rates)
+    notes = _notes(options) + ((f"At the edge of the search: {', '.join(edge)}.",) if edge else ())
+    return Outcome(tables, partial(_draw, bits, floor) if any(bits) else None, claims, notes)
+
+
+def _bits(trials: Sequence[Trial], records: Records, place: int) -> dict[str, list[float]]:
+    """Bits per byte of the test text at one of the lengths, by row; a training that failed counts as infinite."""
+    values: dict[str, list[float]] = {}
+    for trial in trials:
+        if (record := records.find(trial)) is not None:
+            losses = record.metrics.get("test_losses", [None] * len(LENGTHS))
+            values.setdefault(trial.row, []).append(inf if losses[place] is None else losses[place] / log(2))
+    return values
+
+
+def _floor(options: Options, records: Records) -> list[float]:
+    """Bits per byte by n-grams of each order; empty if they have not been counted."""
+    record = records.find(floor_trial(options))
+    return [] if record is None else [loss / log(2) for loss in record.metrics["test_losses"]]
+
+
+def _table(
+    rows: Sequence[str],
+    trials: Sequence[Trial],
+    records: Records,
+    bits: list[dict[str, list[float]]],
+    rates: Values,
+    floor: list[float],
+) -> Table:
+    validation = collect(trials, records, "eval_loss", diverged=inf)
+    parameters, near = means(collect(trials, records, "parameters")), means(bits[0])
+    at = [f"test at {length:,}" for length in LENGTHS]
+    lines: list[tuple[str, ...]] = [("row", "parameters", "learning rate", "validation", *at, "seeds")]
+    for row in sorted(rows, key=lambda row: near.get(row, inf)):
+        lines.append(
+            (
+                row,
+                f"{parameters[row]:,.0f}" if row in parameters else "",
+                f"{rates[row][0]:g}" if row in rates else "",
+                format_mean_std([loss / log(2) for loss in validation.get(row, [])], 4),
+                *(format_mean_std(values.get(row), 4) for values in bits),
+                str(len(bits[0].get(row, ()))),
+            )
+        )
+    if floor:
+        best = min(range(len(floor)), key=floor.__getitem__)
+        lines.append((f"{best + 1}-gram counts", "", "", "", f"{floor[best]:.4f}", f"{floor[best]:.4f}", ""))
+    return Table("Bits per byte, lower is better; mean ± standard deviation over seeds", tuple(lines))
+
+
+def _search_table(rows: Sequence[str], options: Options, records: Records) -> Table:
+    """What each learning rate achieved on the validation text, with the search's few updates."""
+    head = ("row", *(f"{rate:g}" for rate in SEARCH.rates))
+    lines = [head]
+    for row in rows:
+        found = [records.find(trial) for trial in row_trials(row, options)[0]]
+        losses = [None if record is None else record.metrics.get("eval_loss", inf) for record in found]
+        lines.append((row, *("" if loss is None else f"{loss / log(2):.4f}" for loss in losses)))
+    return Table("The search: validation bits per byte at each learning rate", tuple(lines))
+
+
+def _claims(bits: list[dict[str, list[float]]]) -> tuple[Claim, ...]:
+    near, far = bits
+    texts = [
+        f"{row} {', '.join(f'{value:.4f}' for value in near[row])}" for row in (RECOMMENDED, *RIVALS) if row in near
+    ]
+    ratios = [b / a for a, b in zip(near.get(RECOMMENDED, []), far.get(RECOMMENDED, []), strict=True)]
+    return (
+        Claim(
+            f"The recommended TNN is ahead of {' and '.join(RIVALS)} in every seed.",
+            verdict_of([*ahead(near, RECOMMENDED, RIVALS), *ahead(far, RECOMMENDED, RIVALS)]),
+            f"at {LENGTHS[0]}: {'; '.join(texts) or 'not measured'}",
+        ),
+        Claim(
+            f"Its bits per byte at {LENGTHS[1]:,} are no more than at {LENGTHS[0]}, in every seed.",
+            verdict_of([all(ratio <= FLAT for ratio in ratios) if ratios else None]),
+            f"relative to {LENGTHS[0]}: {', '.join(f'{ratio:.4f}' for ratio in ratios) or 'not measured'}",
+        ),
+    )
+
+
+def _notes(options: Options) -> tuple[str, ...]:
+    steps = options.steps or STEPS
+    count = steps * BATCH * LENGTHS[0] / 1e6
+    return (
+        f"Not in the paper. All rows have the same data ({count:.1f} MB of the first 90 MB), updates ({steps:,} of "
+        f"{BATCH} x {LENGTHS[0]} bytes), optimizer and schedule. The learning rate of each row is the best of its "
+        "search on the validation text, with seed 0; the test text was read once, by the final models: its first "
+        f"{TEST_BYTES:,} bytes, in blocks of {LENGTHS[0]} and of {LENGTHS[1]:,}.",
+        "State spaces have the parameter groups of their authors: their own parameters have no weight decay, and in S4 "
+        "their own rate of 0.001.",
+        f"The floor counts n-grams of 1 to {ORDER} bytes, with Witten-Bell smoothing, in as many bytes as a model is "
+        "trained on; the order with the lowest test loss is shown, which favours it.",
+    )
+
+
+def _draw(bits: list[dict[str, list[float]]], floor: list[float]) -> "Figure":
+    figure = new_figure(height=0.35 * len(bits[0]) + 1.2)
+    axes = figure.subplots()
+    near = means(bits[0])
+    rows = sorted(near, key=lambda row: -near[row])
+    for values, color, length in zip(bits, COLORS, LENGTHS, strict=False):
+        places = [place for place, row in enumerate(rows) for _ in values[row]]
+        points = [value for row in rows for value in values[row]]
+        axes.plot(points, places, "o", color=color, alpha=0.8, markersize=5, label=f"blocks of {length:,} bytes")
+    if floor:
+        axes.axvline(min(floor), color=INK, linestyle=":", linewidth=1, label="n-gram counts")
+    axes.set_yticks(range(len(rows)), rows)
+    axes.legend(fontsize=8, frameon=False)
+    tidy(axes, x="bits per byte of the test text, one point per seed", y="")
+    return figure
+
+
+ENWIK8_STUDY = Experiment(
+    NAME,
+    "A better TNN on bytes of enwik8: variants and rivals at equal size.",
+    ROWS,
+    _plan,
+    _conclude,
+    takes_mixers=True,
+)

@@ -1,25 +1,27 @@
 """The rows of the study: what each changes in TNN as published, and the rivals."""
 
-from paper.harness.mixers import is_own_mixer
+from typing import Any
 
-SPREAD = "[0.5, 0.97]"  # half-lives of 1 to 23 lags
+from tnn.mixers.tnn import RECOMMENDED_FIELDS
+
+PUBLISHED, RECOMMENDED = "tnn", "recommended"
 RIVALS = ("gss", "s4")
-PUBLISHED = "tnn"
+SPREAD = {"decay": [0.5, 0.97], "decay_mode": "learned"}  # half-lives of 1 to 23 lags, where they start
+SINE = {"rpe_activation": "sin"}
 
-# By row, as keys of the model section. Where a change adds parameters, sizes compensate.
-VARIANTS: dict[str, tuple[str, ...]] = {
-    PUBLISHED: (),
-    "sine": ("rpe_activation=sin", "decay=0.9"),
-    "spread": (f"decay={SPREAD}",),
-    "learned-spread": (f"decay={SPREAD}", "decay_mode=learned"),
-    "sine-spread": ("rpe_activation=sin", f"decay={SPREAD}"),
-    "sine-learned-spread": ("rpe_activation=sin", f"decay={SPREAD}", "decay_mode=learned"),
+# By row: fields of the configuration. Where a change adds parameters, sizes compensate.
+VARIANTS: dict[str, dict[str, Any]] = {
+    PUBLISHED: {},
+    "sine": {**SINE, "decay": 0.9, "decay_mode": "fixed"},
+    "spread": SPREAD,
+    "sine-spread": {**SINE, **SPREAD},
+    "input-gate": {"input_gate": True},
+    RECOMMENDED: RECOMMENDED_FIELDS,
 }
 ROWS = (*VARIANTS, *RIVALS)
 
 
-def model_changes(row: str, preset: str) -> tuple[str, ...]:
-    """What a row changes in a recipe whose model is the TNN of `preset`; PRESET-RIVAL is the preset of a rival."""
-    if row in VARIANTS:
-        return ("model.initializer=torch", *(f"model.{change}" for change in VARIANTS[row]))
-    return (f"model.mixer={row}",) if is_own_mixer(row) else (f"model.preset={preset}-{row}",)
+def variant_fields(row: str, expansion: float) -> dict[str, Any]:
+    """The changes of a variant in a model whose GTU has this expansion; an input gate is paid for by the width."""
+    fields = VARIANTS[row]
+    return fields | ({"gtu_expansion": 0.75 * expansion} if fields.get("input_gate") else {})

@@ -29,7 +29,7 @@ def lra_setup(row: str, task: str, options: Options, *, large: bool = False) -> 
     'mini-lra-s4'
     """
     if options.scale == "mini":
-        return _mini(row, task, options.steps, large)
+        return mini_setup(task, mini_model(row, task, large), options.steps)
     steps = () if options.steps is None else ("training.epochs=null", f"training.steps={options.steps}")
     changes = _large_changes(row, task) if large else _paper_changes(row, task)
     return Setup(f"lra-{task}-large" if large else f"lra-{task}", (*changes, *steps), FOLDER)
@@ -107,11 +107,12 @@ PARTS = {
 }
 
 
-def _mini(row: str, task: str, steps: int | None, large: bool) -> Setup:
+def mini_setup(task: str, model: dict[str, Any], steps: int | None, *more: str) -> Setup:
+    """The training of a model on a task at mini scale; `more` are changes of the recipe."""
     mini = MINI[task]
     steps = steps or mini.steps
     changes = [
-        f"model={json.dumps(mini_model(row, task, large))}",
+        f"model={json.dumps(model)}",
         f"data.folder={mini.folder}",
         f"training.steps={steps}",
         f"training.warmup_steps={max(1, steps // 10)}",
@@ -124,7 +125,7 @@ def _mini(row: str, task: str, steps: int | None, large: bool) -> Setup:
     ]
     changes += [] if task in IMAGE_TASKS else [f"data.length={mini.length}"]
     recipe = "mini-cifar" if task == "image" else f"mini-{task}"
-    return Setup(recipe, tuple(changes), FOLDER)
+    return Setup(recipe, (*changes, *more), FOLDER)
 
 
 def mini_model(row: str, task: str, large: bool = False) -> dict[str, Any]:

@@ -25,12 +25,12 @@ def lra_trials(row: str, task: str, options: Options, *, large: bool = False) ->
     setup = lra_setup(row, task, options, large=large)
     searches = search_trials(experiment, row, setup, lra_search(task, options), task)
     finals = [
-        training_trial(experiment, row, setup, seed, searches=searches, measure=_measure, part=task)
+        training_trial(experiment, row, setup, seed, searches=searches, measure=measure_accuracy, part=task)
         for seed in range(options.seeds or 1)
     ]
     if options.scale == "paper":
         return searches, finals
-    return [_with_data(trial, task) for trial in searches], [_with_data(trial, task) for trial in finals]
+    return [with_data(trial, task) for trial in searches], [with_data(trial, task) for trial in finals]
 
 
 def longer_trial(row: str, task: str, times: int, options: Options) -> Trial:
@@ -38,10 +38,12 @@ def longer_trial(row: str, task: str, times: int, options: Options) -> Trial:
     searches, _ = lra_trials(row, task, options, large=True)
     more = replace(options, steps=times * (options.steps or MINI[task].steps))
     setup = lra_setup(row, task, more, large=True)
-    return _with_data(training_trial("lra-longer", row, setup, 0, searches=searches, measure=_measure, part=task), task)
+    return with_data(
+        training_trial("lra-longer", row, setup, 0, searches=searches, measure=measure_accuracy, part=task), task
+    )
 
 
-def _with_data(trial: Trial, task: str) -> Trial:
+def with_data(trial: Trial, task: str) -> Trial:
     """For Pathfinder: generate its images first, unless the data directory has them."""
     return replace(trial, work=partial(_generate_first, work=trial.work)) if task == "pathfinder" else trial
 
@@ -56,7 +58,7 @@ def _generate_first(context: TrialContext, work: Callable[[TrialContext], Metric
     return work(context)
 
 
-def _measure(folder: Path, recipe: Recipe) -> Metrics:
+def measure_accuracy(folder: Path, recipe: Recipe) -> Metrics:
     """In percent; the validation set of Text is its test set."""
     measured = runs.load_measured(folder)
     split = "test" if "test_accuracy" in measured else "eval"

@@ -18,6 +18,7 @@ from tnn.mixers.presets import (
     masked_lm,
     mini_causal_lm,
     mini_lra,
+    mini_lra_image,
     mini_masked_lm,
     sizes,
 )
@@ -43,6 +44,7 @@ from tnn.mixers.registry import register_mixer
             mixer_options={"expansion": 2.875, "state_channels": 48, "state_size": 96},
         ),
         mini_lra(NO_POSITIONS, mixer_options={"expansion": 3, "state_channels": 16, "state_size": 32}),
+        mini_lra_image(NO_POSITIONS, mixer_options={"expansion": 3.375, "state_channels": 16, "state_size": 32}),
     ],
 )
 class GatedStateSpace(ConvolutionMixer):

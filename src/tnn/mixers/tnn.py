@@ -42,6 +42,9 @@ SMALL_IMAGE = LRA_IMAGE | SMALL
 LARGE_IMAGE = LRA_IMAGE | {"form": "product"}
 MINI_RPE: Fields = {"rpe_size": 32, "rpe_num_layers": 3}
 
+# The TNN that we recommend where the paper's is not needed; docs/better_tnn.md says why.
+RECOMMENDED_FIELDS: Fields = {"rpe_activation": "sin", "decay": [0.5, 0.97], "decay_mode": "learned"}
+
 TEXT_PRESETS: dict[str, Fields] = {
     "wikitext103-alm": {"vocab_size": 50_264, "dropout": 0.1},
     "wikitext103-blm": MASKED_LM | _sizes(12, 768, 3, 1) | {"vocab_size": 50_265, "dropout": 0.1},

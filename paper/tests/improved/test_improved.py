@@ -1,0 +1,132 @@
+"""The studies of a better TNN: all rows have the same budget and size, and verdicts follow from the records."""
+
+import json
+import lzma
+from math import log
+
+import pytest
+
+from paper.catalogue import EXPERIMENTS, STUDIES, find_experiment
+from paper.harness.trial import Options
+from paper.improved import enwik8, lra
+from paper.improved.enwik8 import ENWIK8_STUDY, FLOOR
+from paper.improved.lra import LRA_STUDY, TASKS
+from paper.improved.rows import RECOMMENDED, RIVALS, ROWS
+from tnn import models
+from tnn.layers import count_parameters
+
+
+def configuration(setup):
+    section = setup.load().model
+    return models.load_preset(section.preset, **section.changes)
+
+
+def test_studies_are_found_by_name_and_are_no_part_of_the_report():
+    assert find_experiment("improved-enwik8") is ENWIK8_STUDY
+    assert not set(STUDIES) & set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
+def test_plans_name_only_what_is_there(study):
+    trials = study.plan(Options())
+    assert {trial.row for trial in trials} <= {*study.rows, FLOOR}
+    json.dumps([trial.settings for trial in trials])
+
+
+def test_all_rows_have_the_same_budget_and_size_on_enwik8():
+    finals = {row: enwik8.row_trials(row, Options())[1] for row in ROWS}
+    reference = finals["tnn"][0].settings
+    assert reference["recipe"]["training"]["steps"] * 8 * 512 >= 20_000_000
+    sizes = {}
+    for row, trials in finals.items():
+        assert [trial.seed for trial in trials] == [0, 1, 2]
+        assert trials[0].settings["search"] == reference["search"]
+        assert trials[0].settings["recipe"]["training"] == reference["recipe"]["training"]
+        assert trials[0].settings["recipe"]["data"] == reference["recipe"]["data"]
+        sizes[row] = count_parameters(models.TNNForCausalLM(configuration(enwik8._setup(row, Options())))).trained
+    assert all(size == pytest.approx(sizes["tnn"], rel=0.05) for size in sizes.values()), sizes
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_all_rows_have_the_same_budget_and_size_on_lra(task):
+    head = models.TNNForSequenceClassification if task == "text" else models.TNNForImageClassification
+    reference = lra.row_trials("tnn", task, Options())[1][0].settings
+    sizes = {}
+    for row in ROWS:
+        settings = lra.row_trials(row, task, Options())[1][0].settings
+        assert settings["search"] == reference["search"]
+        assert settings["recipe"]["training"] == reference["recipe"]["training"]
+        assert settings["recipe"]["data"] == reference["recipe"]["data"]
+        sizes[row] = count_parameters(head(configuration(lra._setup(row, task, Options())))).trained
+    assert all(size == pytest.approx(sizes["tnn"], rel=0.05) for size in sizes.values()), sizes
+
+
+def add_enwik8(records, record, bits):
+    """Records of all rows: `bits` by row, one list of pairs (near, far)."""
+    for row, seeds in bits.items():
+        searches, finals = enwik8.row_trials(row, Options())
+        for trial in searches:
+            records.add(record(trial, eval_loss=1.5, learning_rate=0.006))
+        for trial, pair in zip(finals, seeds, strict=False):
+            losses = [value * log(2) for value in pair]
+            metrics = {"eval_loss": losses[0], "test_losses": losses, "learning_rate": 0.006, "parameters": 674_176}
+            records.add(record(trial, **metrics))
+
+
+def test_the_verdicts_on_enwik8_need_every_seed(records, record):
+    good = {row: [(2.0, 2.0)] * 3 for row in ROWS} | {RECOMMENDED: [(1.9, 1.89), (1.91, 1.9), (1.92, 1.92)]}
+    add_enwik8(records, record, good)
+    records.add(record(enwik8.floor_trial(Options()), test_losses=[3.0, 1.5, 1.6]))
+    outcome = ENWIK8_STUDY.conclude(Options(), records)
+    assert [claim.verdict for claim in outcome.claims] == ["holds", "holds"]
+    table = outcome.tables[0].to_markdown()
+    assert outcome.tables[0].rows[1][0] == RECOMMENDED
+    assert "1.9100 ± 0.0100" in table
+    assert "2-gram counts" in table
+    assert f"{1.5 / log(2):.4f}" in table
+    outcome.figure()
+
+
+def test_one_seed_behind_is_not_ahead(records, record):
+    bits = {row: [(2.0, 2.0)] * 3 for row in ROWS} | {RECOMMENDED: [(1.9, 1.9), (1.9, 1.95), (2.01, 2.0)]}
+    add_enwik8(records, record, bits)
+    assert [claim.verdict for claim in ENWIK8_STUDY.conclude(Options(), records).claims] == [
+        "holds in part",
+        "does not hold",
+    ]
+
+
+def test_nothing_is_claimed_before_all_seeds_have_run(records, record):
+    add_enwik8(records, record, {row: [(2.0, 2.0)] * 2 for row in ROWS})
+    assert {claim.verdict for claim in ENWIK8_STUDY.conclude(Options(), records).claims} == {"not measured"}
+
+
+def test_a_failed_training_is_a_row_behind(records, record):
+    add_enwik8(records, record, {row: [(2.0, 2.0)] * 3 for row in ROWS if row != "s4"})
+    for trial in enwik8.row_trials("s4", Options())[1]:
+        records.add(record(trial, failed="the loss is nan at step 7"))
+    outcome = ENWIK8_STUDY.conclude(Options(), records)
+    assert "diverged" in outcome.tables[0].to_markdown()
+
+
+def test_the_floor_wants_the_whole_file(context):
+    (context.data / "enwik8").mkdir(parents=True)
+    with lzma.open(context.data / enwik8.FILE, "wb") as file:
+        file.write(b"too short")
+    with pytest.raises(ValueError, match="enwik8 must have 100,000,000 bytes; got 9"):
+        enwik8.floor_trial(Options()).work(context)
+
+
+def test_the_verdict_on_text(records, record):
+    for task in TASKS:
+        for row in ROWS:
+            for trial in lra.row_trials(row, task, Options())[1]:
+                accuracy = 70.0 + (row == RECOMMENDED) + trial.seed / 10
+                metrics = {"accuracy": accuracy, "most_frequent_class": 50.0, "learning_rate": 0.003}
+                records.add(record(trial, parameters=20_000, **metrics))
+    outcome = LRA_STUDY.conclude(Options(), records)
+    assert [claim.verdict for claim in outcome.claims] == ["holds"]
+    assert set(RIVALS) <= {row[0] for row in outcome.tables[0].rows}
+    assert outcome.tables[0].rows[1][0] == RECOMMENDED
+    assert outcome.tables[0].rows[-1][:2] == ("most frequent class", "50.00")
+    outcome.figure()
