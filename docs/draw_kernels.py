@@ -17,7 +17,7 @@ from torch import Tensor
 from tnn.cli.common import load_causal
 from tnn.layers import ToeplitzOperator, layer_ranks
 from tnn.layers.rank import TOLERANCES, named_operators
-from tnn.training.figures import COLORS, INK, new_figure, save_figure, tidy
+from tnn.training.figures import COLORS, INK, TINY, new_figure, save_figure, tidy
 from tnn.training.ranks import rank_table
 
 CHANNELS, SIZES = 256, {"rpe_size": 32, "rpe_num_layers": 3}  # those of the preset mini-alm
@@ -26,6 +26,7 @@ DRAWN = ("ReLU", "sine")
 DECAYS = (0.9, 0.97, 0.99)
 LENGTH, DRAWN_LAGS, DRAWN_KERNELS = 512, 100, 3
 STARTS = (0, 16, 64)
+LEAST = 1e-4  # share of the norm that is drawn
 
 
 class Kernels(NamedTuple):
@@ -66,12 +67,12 @@ def draw(several: list[Kernels]) -> Figure:
     rows = (len(several) + 1) // 2
     figure = new_figure(height=2 * rows + 2.7)
     above, below = figure.subfigures(2, 1, height_ratios=(2 * rows, 2.7))
-    panels = iter(above.subplots(rows, 2, sharex=True, sharey=True, squeeze=False).flat)
+    panels = above.subplots(rows, 2, sharey=True, squeeze=False).flat
     for axes, kernels, color in zip(panels, several, COLORS, strict=False):
         _draw_kernels(axes, kernels, color)
-    for axes in panels:  # the last one, of an odd number
+    for axes in panels[len(several) :]:
         axes.set_visible(False)
-    starts = below.subplots(1, len(STARTS), sharey=True)
+    starts = below.subplots(1, len(STARTS), sharex=True, sharey=True)
     for axes, start in zip(starts, STARTS, strict=True):
         _draw_rest(axes, several, start)
     lines = starts[0].lines[: len(several)]
@@ -84,26 +85,32 @@ def draw(several: list[Kernels]) -> Figure:
 def _draw_kernels(axes: Axes, kernels: Kernels, color: str) -> None:
     channels = kernels.matrix.shape[1]
     drawn = kernels.matrix[:DRAWN_LAGS, :: max(1, channels // DRAWN_KERNELS)][:, :DRAWN_KERNELS]
-    for t, alpha in zip((drawn / drawn.abs().amax(0)).T, np.linspace(1, 0.3, DRAWN_KERNELS), strict=False):
+    for t, alpha in zip(
+        (drawn / drawn.abs().amax(0).clamp_min(TINY)).T, np.linspace(1, 0.3, DRAWN_KERNELS), strict=False
+    ):
         axes.plot(t, color=color, linewidth=1.2, alpha=alpha)
     shown = f"{drawn.shape[1]} of {channels} kernels"
     tidy(axes, f"{kernels.name}: {shown}", x="lag", y="t / max |t|")
 
 
 def _draw_rest(axes: Axes, several: list[Kernels], start: int) -> None:
-    """The norm of all singular values but the first r: it crosses the lines at the ranks of the table."""
     for kernels, color in zip(several, COLORS, strict=False):
-        squares = torch.linalg.svdvals(kernels.matrix[start:].double()).square().numpy()
-        rest = np.sqrt(np.append(squares[::-1].cumsum()[::-1], 0) / squares.sum())
-        axes.plot(rest, color=color, linewidth=1.4, marker="o", markersize=2.5)
+        axes.plot(left_out(kernels.matrix[start:]), color=color, linewidth=1.4, marker="o", markersize=2.5)
     for tolerance in TOLERANCES:
         axes.axhline(tolerance, color=INK, linewidth=0.7, linestyle=":")
     axes.set_yscale("log")
-    axes.set_ylim(1e-4, 1.5)
-    axes.set_xlim(0, SIZES["rpe_size"] + 4)
+    axes.set_ylim(LEAST, 1.5)
+    axes.set_xlim(left=0)
     axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:g}%")
     title = f"from lag {start} on" if start else "all lags"
     tidy(axes, title, x="dimensions r", y="" if start else "share of the norm left out")
+
+
+def left_out(matrix: Tensor) -> np.ndarray:
+    """The norm of all singular values but the first r over that of all, for r = 0, 1, ... until it is not drawn."""
+    squares = torch.linalg.svdvals(matrix.double()).square().numpy()
+    rest = np.sqrt(np.append(squares[::-1].cumsum()[::-1], 0) / max(squares.sum(), TINY))
+    return rest[: (rest > LEAST).sum() + 1]  # one below, for the line
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -112,6 +119,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--layer", type=int, default=1, help="the layer of the models that is drawn (default: 1)")
     parser.add_argument("--out", type=Path, default=Path("kernels.png"), help="the image file (default: kernels.png)")
     options = parser.parse_args(arguments)
+    if len(options.models) > (most := len(COLORS) - len(DRAWN)):
+        parser.error(f"there are colours for {most} models; got {len(options.models)}")
     print(table())
     drawn = [at_start(name) for name in DRAWN]
     for folder in options.models:

@@ -48,7 +48,8 @@ def kernel_rank(kernel: Tensor) -> Ranks:
         raise ValueError("kernel must be finite; got coefficients that are NaN or infinite")
     if not kernel.any():
         return 0, 0, 0
-    matrix = kernel.detach().double() / kernel.detach().double().abs().max()
+    matrix = kernel.detach().cpu().double()  # not every device has float64
+    matrix = matrix / matrix.abs().max()
     gram = matrix.T @ matrix if len(matrix) > matrix.shape[1] else matrix @ matrix.T
     rest = torch.linalg.eigvalsh(gram).clamp_min(0).cumsum(0)  # sums of the smallest squares of singular values
     tenth, hundredth, thousandth = (int((rest > e**2 * rest[-1]).sum()) for e in TOLERANCES)
