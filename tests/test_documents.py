@@ -29,9 +29,9 @@ from tnn.cli import app
 from tnn.data.tokenizers import _byte_characters
 from tnn.layers import kernel_rank
 from tnn.mixers import registry
-from tnn.training.evaluation import model_at_start
 from tnn.training.ranks import rank_table
 from tnn.training.recipe import load_recipe
+from tnn.training.tasks.setup import model_at_start
 
 ROOT = Path(__file__).parent.parent
 FORM = "model-card.md"  # to be filled in

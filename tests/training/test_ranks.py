@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import tnn
-from tnn.training.evaluation import model_at_start
 from tnn.training.ranks import rank_table
+from tnn.training.tasks.setup import model_at_start
 
 SIZES = {"hidden_size": 8, "num_hidden_layers": 2, "rpe_size": 4, "rpe_num_layers": 1}
 IMAGE = SIZES | {"image_size": 12, "patch_size": 2}

@@ -83,9 +83,10 @@ def show(
     ] = None,
 ) -> None:
     """Draw how each layer mixes the positions, and print how many dimensions its kernels span."""
-    from tnn.training.evaluation import is_preset, load_model, model_at_start
+    from tnn.training.evaluation import load_model
     from tnn.training.figures import check_figure, draw_model, save_figure
     from tnn.training.ranks import rank_table
+    from tnn.training.tasks.setup import is_preset, model_at_start
 
     quiet_transformers()
     at_start = is_preset(model)

@@ -5,14 +5,13 @@ from typing import Any
 
 import torch
 
-from tnn._names import did_you_mean
-from tnn.models import TNNImageConfig, TNNImageModel, TNNModel, list_presets, load_preset
-from tnn.models.loading import CONFIG, architecture_of, load_strictly, read_config
+from tnn.models import TNNImageModel, TNNModel
+from tnn.models.loading import architecture_of, load_strictly, read_config
 from tnn.training.runs import load_run_recipe
 from tnn.training.schema import Recipe
 from tnn.training.tasks import language
 from tnn.training.tasks.registry import find_task, list_tasks
-from tnn.training.tasks.setup import checked_model_folder, new_model
+from tnn.training.tasks.setup import checked_model_folder
 from tnn.training.tasks.task import EvaluationOptions, Task
 
 
@@ -60,30 +59,6 @@ def load_model(folder: Path) -> Any:
     if architecture not in known:
         raise ValueError(f"{folder} must hold one of {', '.join(known)}; got a {architecture}")
     return load_strictly(known[architecture], folder, config).to(_device())
-
-
-def is_preset(name: Path) -> bool:
-    """Whether a name is that of a preset; a folder with a model comes first. A FileNotFoundError if it is neither."""
-    if (name / CONFIG).is_file():
-        return False
-    if str(name) in (presets := list_presets()):
-        return True
-    hint = did_you_mean(str(name), presets, others="tnn.list_presets()")
-    raise FileNotFoundError(f"there is no model in {name}: it must be a folder with a {CONFIG}, or a preset; {hint}")
-
-
-def model_at_start(preset: str) -> Any:
-    """The model of a preset, without a head, with weights that a training could start from: those of seed 0.
-
-    >>> from tnn.training.evaluation import model_at_start
-    >>> len(model_at_start("mini-alm").layers)
-    4
-    """
-    config = load_preset(preset)
-    head = TNNImageModel if isinstance(config, TNNImageConfig) else TNNModel
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return new_model(head, config).eval()
 
 
 def _device() -> torch.device:
