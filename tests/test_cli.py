@@ -304,8 +304,9 @@ def test_show_a_preset(folder, tmp_path, monkeypatch):
     assert invoke("show", "mini-lra", "--length", 20).stdout.endswith("mini-lra/kernels.png\n")
 
 
-def test_bench(folder):
-    done = invoke("bench", folder(), "--contexts", "8,20", "--new-tokens", 3)
+@pytest.mark.parametrize("decay", [0.9, [0.5, 0.9]], ids=["one decay", "a spread"])
+def test_bench(folder, decay):
+    done = invoke("bench", folder(decay=decay), "--contexts", "8,20", "--new-tokens", 3)
     header, *rows = [line.split() for line in done.stdout.splitlines()]
     assert header == ["context", "exact", "state-space", "recompute"]
     assert [row[0] for row in rows] == ["8", "20"]

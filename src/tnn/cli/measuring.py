@@ -122,7 +122,6 @@ def _has_state_space(network: Any) -> bool:
     """Whether a model can be converted, and is not converted yet."""
     from tnn.layers import ToeplitzOperator
 
-    config = network.config
-    decays = config.decay_mode != "none" and config.decay < 1
-    convertible = decays and config.coefficients != "poles" and network.model.can_cache
-    return convertible and any(isinstance(layer.operator, ToeplitzOperator) for layer in network.model.layers)
+    operators = [operator for operator in network.model.operators if isinstance(operator, ToeplitzOperator)]
+    convertible = bool(operators) and network.config.coefficients != "poles" and network.model.can_cache
+    return convertible and all(operator.decay.slowest_rate() < 1 for operator in operators)
