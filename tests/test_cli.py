@@ -16,6 +16,8 @@ import tnn
 from tnn.cli import app
 from tnn.data import byte_tokenizer
 from tnn.data.tokenizers import train_bpe
+from tnn.training.evaluation import load_model
+from tnn.training.ranks import rank_table
 
 CAUSAL = {
     "decoder.embed_tokens.weight": (30, 8),
@@ -271,14 +273,40 @@ def test_extrapolate(folder, text, tmp_path):
 @pytest.mark.slow
 def test_show(folder, tmp_path):
     model = folder()
-    assert invoke("show", model).stdout == f"{model / 'kernels.png'}\n"
+    *table, path = invoke("show", model).stdout.splitlines()
+    assert path == str(model / "kernels.png")
     assert (model / "kernels.png").read_bytes().startswith(b"\x89PNG")
+    assert table == rank_table(load_model(model)).splitlines()
+    assert [line.split()[:2] for line in table[1:-1]] == [["layer", "1"], ["layer", "2"]]
     assert invoke("show", model, "--out", tmp_path / "other.png", "--length", 20).exit_code == 0
     assert (tmp_path / "other.png").is_file()
 
 
-def test_bench(folder):
-    done = invoke("bench", folder(), "--contexts", "8,20", "--new-tokens", 3)
+@pytest.mark.slow
+def test_show_a_hybrid(folder):
+    first, second, meaning = invoke("show", folder(mixer=["tnn", "transformer"]), "--length", 8).stdout.splitlines()[
+        1:4
+    ]
+    assert re.fullmatch(r"layer 1 +\d+ +\d+( +\d/\d/\d) +0/0/0 +0/0/0", first)
+    assert re.fullmatch("layer 2, transformer +no Toeplitz kernel", second)
+    assert meaning.endswith("; lags up to 7")
+
+
+@pytest.mark.slow
+def test_show_a_preset(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = invoke("show", "mini-lra", "--length", 20)
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.endswith("mini-lra-kernels.png\n")
+    assert (tmp_path / "mini-lra-kernels.png").is_file()
+    assert invoke("show", "mini-lra", "--length", 20).stdout == done.stdout  # the same weights again
+    folder().rename("mini-lra")  # a folder comes first
+    assert invoke("show", "mini-lra", "--length", 20).stdout.endswith("mini-lra/kernels.png\n")
+
+
+@pytest.mark.parametrize("decay", [0.9, [0.5, 0.9]], ids=["one decay", "a spread"])
+def test_bench(folder, decay):
+    done = invoke("bench", folder(decay=decay), "--contexts", "8,20", "--new-tokens", 3)
     header, *rows = [line.split() for line in done.stdout.splitlines()]
     assert header == ["context", "exact", "state-space", "recompute"]
     assert [row[0] for row in rows] == ["8", "20"]
@@ -375,7 +403,8 @@ MISTAKES = {
     "lengths": ({}, ("extrapolate", "model", "text", "--lengths", "a"), "lengths must be numbers .*got 'a'"),
     "long": ({}, ("extrapolate", "model", "text"), "lengths must be at most the length of the text"),
     "no place": ({}, ("show", "model", "--out", "absent/a.png"), "there is no folder absent"),
-    "nothing to show": ({}, ("show", "absent"), "there is no model in absent"),
+    "nothing to show": ({}, ("show", "absent"), r"there is no model in absent: .*, or a preset; choose from tnn\."),
+    "nearly a preset": ({}, ("show", "mini-aml"), "there is no model in mini-aml: .* did you mean 'mini-alm'"),
     "no corpus": ({}, ("data", "prepare", "absent"), "no text at absent"),
     "no recipe": ({}, ("train", "mini-al"), "no recipe 'mini-al', and not a .yaml file; did you mean 'mini-alm'"),
     "no chunks": (

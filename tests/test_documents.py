@@ -27,8 +27,11 @@ from paper.catalogue import EXPERIMENTS
 from paper.harness.trial import Options
 from tnn.cli import app
 from tnn.data.tokenizers import _byte_characters
+from tnn.layers import kernel_rank
 from tnn.mixers import registry
+from tnn.training.ranks import rank_table
 from tnn.training.recipe import load_recipe
+from tnn.training.tasks.setup import model_at_start
 
 ROOT = Path(__file__).parent.parent
 FORM = "model-card.md"  # to be filled in
@@ -38,6 +41,7 @@ ORDER = [
     "docs/distributed.md",
     "docs/data.md",
     "docs/evaluation.md",
+    "docs/kernels.md",
     "docs/generation.md",
     "docs/models.md",
     "docs/lra.md",
@@ -176,6 +180,14 @@ def shrunk(words):
     return [*words[:last], *changes, *words[last:]]
 
 
+def script(name):
+    """A script of docs/, as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def run(document, words):
     """One command, at a small size; returns what it printed."""
     done = CliRunner().invoke(app, shrunk(words)[1:])
@@ -222,6 +234,9 @@ def test_commands(home, monkeypatch):
                 done = CliRunner().invoke(paper_app, shrunk(words)[3:])
                 assert done.exit_code == 0, f"{document}: {shlex.join(words)}: {done.output} {done.exception}"
                 continue
+            if words[:2] == ["python", "docs/draw_kernels.py"]:
+                script("draw_kernels").main(words[2:])
+                continue
             assert words[0] == "tnn", f"{document}: nothing runs {shlex.join(words)}"
             if words[1] == "train" and not {"--resume", "--out"} & set(words):
                 shutil.rmtree(Path("runs", words[2]), ignore_errors=True)  # of another document
@@ -246,15 +261,27 @@ def test_links_lead_somewhere():
 
 def test_picture_shows_the_records():
     """The picture of the README: its script draws the numbers of the table, and what it drew is committed and small."""
-    spec = importlib.util.spec_from_file_location("draw_extrapolation", ROOT / "docs" / "draw_extrapolation.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
     table = (ROOT / "results" / "mini" / "extrapolation.md").read_text()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines() if line.startswith("|")]
     head, first, last = (next(row for row in rows if row[0] == name) for name in ("length", "512", "14,336"))
-    lines = script.draw().axes[0].lines
+    lines = script("draw_extrapolation").draw().axes[0].lines
     for line, method in zip(lines, ("transformer", "tnn"), strict=False):
         shown = [float(row[head.index(method)]) for row in (first, last)]
         assert line.get_ydata()[[0, -1]] == pytest.approx(shown, rel=5e-3)
         assert [line.get_xdata()[i] for i in (0, -1)] == [512, 14336]
     assert 10_000 < (ROOT / "docs" / "extrapolation.png").stat().st_size < 100_000
+
+
+@pytest.mark.slow
+def test_kernels_shows_what_its_commands_print():
+    text, drawing = (ROOT / "docs" / "kernels.md").read_text(), script("draw_kernels")
+    assert rank_table(model_at_start("mini-alm")) in text
+    assert drawing.table() in text
+    drawn = [drawing.at_start(name) for name in drawing.DRAWN]
+    axes = drawing.draw(drawn).axes
+    for panel, start in zip(axes[-3:], (0, 16, 64), strict=True):
+        for line, kernels in zip(panel.lines, drawn, strict=False):
+            left_out = line.get_ydata()
+            ranks = tuple(int((left_out > tolerance).sum()) for tolerance in (1e-1, 1e-2, 1e-3))
+            assert ranks == kernel_rank(kernels.matrix[start:])
+    assert 10_000 < (ROOT / "docs" / "kernels.png").stat().st_size < 200_000

@@ -124,7 +124,7 @@ def _right(words: list[str], given: dict[str, str | None], samples: Samples, her
         "evaluate image": lambda: lambda result: result.out == samples.reference(["evaluate", "image"]),
         "generate causal": lambda: _generated(given, samples),
         "extrapolate causal corpus": lambda: lambda result: _rows(result.out, given.get("--lengths")),
-        "show causal": lambda: lambda result: (here / result.out.strip()).read_bytes().startswith(b"\x89PNG"),
+        "show causal": lambda: lambda result: (here / _shown_path(result.out)).read_bytes().startswith(b"\x89PNG"),
         "bench causal": lambda: lambda result: len(result.out.splitlines()) == 1 + _listed(given, "--contexts", 2),
         "convert state-space causal new": lambda: lambda result: (here / "new" / "model.safetensors").is_file(),
         "data prepare corpus": lambda: _counted(given, here),
@@ -164,6 +164,11 @@ def _rows(out: str, lengths: str | None) -> bool:
     chosen = [int(part) for part in (lengths or "").split(",") if part]
     shown = [int(row.replace(",", "")) for row in re.findall(r"^\| +([\d,]+) \|", out, re.MULTILINE)]
     return shown == chosen if chosen else len(shown) > 0
+
+
+def _shown_path(out: str) -> str:
+    """What follows the table."""
+    return re.split(r"; lags up to \d+\n", out)[-1].strip()
 
 
 def _listed(given: dict[str, str | None], name: str, default: int) -> int:

@@ -66,21 +66,35 @@ def extrapolate(
 
 
 def show(
-    model: Run,
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL|PRESET", help="The folder of a run, or of any model; or a preset, as it starts."),
+    ],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The image file.", show_default="MODEL/kernels.png")
+        Path | None,
+        typer.Option(metavar="FILE", help="The image file.", show_default="MODEL/kernels.png, PRESET-kernels.png"),
     ] = None,
-    length: Annotated[int | None, typer.Option(help="Rows and columns of the matrices.")] = None,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            help="Rows and columns of the matrices, and lags of the table.",
+            show_default="256 and 512; of images, one side",
+        ),
+    ] = None,
 ) -> None:
-    """Draw how each layer mixes the positions: its Toeplitz matrix and kernels."""
+    """Draw how each layer mixes the positions, and print how many dimensions its kernels span."""
     from tnn.training.evaluation import load_model
     from tnn.training.figures import check_figure, draw_model, save_figure
-    from tnn.training.tasks.setup import checked_model_folder
+    from tnn.training.ranks import rank_table
+    from tnn.training.tasks.setup import is_preset, model_at_start
 
     quiet_transformers()
-    path = out or checked_model_folder(model) / "kernels.png"
+    at_start = is_preset(model)
+    path = out or (Path(f"{model}-kernels.png") if at_start else model / "kernels.png")
     check_figure(path)
-    save_figure(draw_model(load_model(model), length), path)
+    network = model_at_start(str(model)) if at_start else load_model(model)
+    save_figure(draw_model(network, length), path)
+    typer.echo(rank_table(network, length))
     typer.echo(path)
 
 
@@ -108,7 +122,6 @@ def _has_state_space(network: Any) -> bool:
     """Whether a model can be converted, and is not converted yet."""
     from tnn.layers import ToeplitzOperator
 
-    config = network.config
-    decays = config.decay_mode != "none" and config.decay < 1
-    convertible = decays and config.coefficients != "poles" and network.model.can_cache
-    return convertible and any(isinstance(layer.operator, ToeplitzOperator) for layer in network.model.layers)
+    operators = [operator for operator in network.model.operators if isinstance(operator, ToeplitzOperator)]
+    convertible = bool(operators) and network.config.coefficients != "poles" and network.model.can_cache
+    return convertible and all(operator.decay.slowest_rate() < 1 for operator in operators)

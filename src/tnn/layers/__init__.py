@@ -9,6 +9,7 @@ from tnn.layers.operator import ToeplitzOperator
 from tnn.layers.operator2d import ToeplitzOperator2d
 from tnn.layers.parameters import ParameterCount, count_parameters
 from tnn.layers.position import RelativePositionEncoder
+from tnn.layers.rank import LayerRanks, kernel_rank, layer_ranks
 
 if TYPE_CHECKING:
     from tnn.mixers.block import TNNBlock
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GatedLinearUnit",
     "GatedToeplitzUnit",
+    "LayerRanks",
     "ParameterCount",
     "RelativePositionEncoder",
     "SimpleRMSNorm",
@@ -23,6 +25,8 @@ __all__ = [
     "ToeplitzOperator",
     "ToeplitzOperator2d",
     "count_parameters",
+    "kernel_rank",
+    "layer_ranks",
 ]
 
 # The block can hold any mixer, so it is written with them; its public name is here.

@@ -9,6 +9,8 @@ import torch
 
 from tnn._checks import check_positive
 from tnn._files import atomic_path, check_writable
+from tnn.layers.mixer import Mixer
+from tnn.layers.rank import named_operators
 from tnn.ops import toeplitz_matrix
 
 if TYPE_CHECKING:
@@ -174,19 +176,11 @@ def find_kernels(model: Any, length: int) -> list[Kernel]:
     >>> [kernel.name for kernel in find_kernels(model, length=64)]
     ['layer 1', 'layer 2']
     """
-    from tnn.layers import ToeplitzOperator2d
-
     check_positive("length", length, at_most=MOST_POSITIONS)
-    kernels = []
-    for number, layer in enumerate(model.base_model.layers, start=1):
-        if isinstance(layer.operator, ToeplitzOperator2d):
-            kernels += [_kernel(f"layer {number}, along columns", layer.operator.height, length)]
-            kernels += [_kernel(f"layer {number}, along rows", layer.operator.width, length)]
-        elif layer.operator is not None:
-            kernels += [_kernel(f"layer {number}", layer.operator, length)]
-        else:
-            kernels += [_influence_kernel(f"layer {number}, {layer.mixer_name}", layer.mixer, length)]
-    return kernels
+    return [
+        _influence_kernel(name, part, length) if isinstance(part, Mixer) else _kernel(name, part, length)
+        for name, part in named_operators(model)
+    ]
 
 
 def influence(mixer: Any, length: int) -> np.ndarray:

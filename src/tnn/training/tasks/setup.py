@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import Dataset, Subset
 
-from tnn.models import load_preset
-from tnn.models.loading import architecture_of, check_memory, load_strictly, read_config
+from tnn._names import did_you_mean
+from tnn.models import TNNImageConfig, TNNImageModel, TNNModel, list_presets, load_preset
+from tnn.models.loading import CONFIG, architecture_of, check_memory, load_strictly, read_config
 from tnn.training.fingerprints import fingerprint, sample_examples, tokenizer_fingerprint
 
 if TYPE_CHECKING:
@@ -75,9 +76,33 @@ def load_head(head: Any, folder: Path, changes: Mapping[str, Any]) -> "PreTraine
 
 def checked_model_folder(folder: str | Path) -> Path:
     """The folder, if there is a model in it; otherwise a FileNotFoundError."""
-    if not (Path(folder) / "config.json").is_file():
-        raise FileNotFoundError(f"there is no model in {folder}: it must be a folder with a config.json")
+    if not (Path(folder) / CONFIG).is_file():
+        raise FileNotFoundError(f"there is no model in {folder}: it must be a folder with a {CONFIG}")
     return Path(folder)
+
+
+def is_preset(name: Path) -> bool:
+    """Whether a name is that of a preset; a folder with a model comes first. A FileNotFoundError if it is neither."""
+    if (name / CONFIG).is_file():
+        return False
+    if str(name) in (presets := list_presets()):
+        return True
+    hint = did_you_mean(str(name), presets, others="tnn.list_presets()")
+    raise FileNotFoundError(f"there is no model in {name}: it must be a folder with a {CONFIG}, or a preset; {hint}")
+
+
+def model_at_start(preset: str) -> Any:
+    """The model of a preset, without a head, with weights that a training could start from: those of seed 0.
+
+    >>> from tnn.training.tasks.setup import model_at_start
+    >>> len(model_at_start("mini-alm").layers)
+    4
+    """
+    config = load_preset(preset)
+    head = TNNImageModel if isinstance(config, TNNImageConfig) else TNNModel
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return new_model(head, config).eval()
 
 
 def preset_config(name: str, kind: type, wanted: str, fields: dict[str, Any]) -> Any:
