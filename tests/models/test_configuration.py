@@ -191,6 +191,14 @@ def test_presets_have_the_papers_counts(name):
         assert sum(count) == with_decays
 
 
+def test_the_language_model_starts_from_torchs_default():
+    model = tnn.TNNForCausalLM(tnn.load_preset("wikitext103-alm", vocab_size=1000, num_hidden_layers=1))
+    gtu = model.model.layers[0].token_mixer
+    for layer in (gtu.gate_proj, gtu.value_proj, gtu.out_proj):
+        assert layer.weight.abs().max().item() == pytest.approx(layer.in_features**-0.5, rel=0.01)
+    assert model.model.embed_tokens.weight.std().item() == pytest.approx(512**-0.5, rel=0.01)
+
+
 @pytest.mark.parametrize("name", ENCODERS)
 def test_long_range_arena_encoders_have_the_papers_counts(name):
     with torch.device("meta"):

@@ -53,7 +53,7 @@ MINI_RPE: Fields = {"rpe_size": 32, "rpe_num_layers": 3}
 MINI_LRA: Fields = _sizes(2, 32, 1, 1.5) | {"position_embedding": "sinusoidal"}
 
 TEXT_PRESETS: dict[str, Fields] = {
-    "wikitext103-alm": {"vocab_size": 50_264, "dropout": 0.1},
+    "wikitext103-alm": {"vocab_size": 50_264, "dropout": 0.1, "initializer": "torch"},
     "wikitext103-blm": MASKED_LM | _sizes(12, 768, 3, 1) | {"vocab_size": 50_265, "dropout": 0.1},
     "lra-text": SMALL_TEXT | TEXT | {"decay_mode": "none"},
     "lra-listops": SMALL_TEXT | LISTOPS | {"decay": 0.95},
