@@ -597,3 +597,26 @@ def test_light_import():
 
     code = "import sys, tnn.data.lra; print('torch' in sys.modules or 'PIL' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_validation_examples_can_be_held_out_of_the_training_set(tmp_path):
+    texts, labels = ["a" * (i + 1) for i in range(40)], [int(i < 10) for i in range(40)]
+    write_reviews(tmp_path, texts, labels)
+
+    def load(**options):
+        data = load_lra("text", tmp_path, check_counts=False, held_out=8, **options)
+        return {
+            name: [(data.tokenizer.decode(row["input_ids"][:-1]), int(row["labels"])) for row in rows]
+            for name, rows in data.sets.items()
+        }
+
+    loaded = load()
+    assert sorted(loaded["train"] + loaded["validation"]) == sorted(zip(texts, labels, strict=True))
+    assert sum(label for _, label in loaded["validation"]) == 2
+    assert len(loaded["validation"]) == 8
+    assert loaded["test"] == list(zip(texts, labels, strict=True))
+    assert load(splits=["validation", "test"]) == {name: loaded[name] for name in ("validation", "test")}
+    with pytest.raises(ValueError, match="held_out must be less than the 40 training examples; got 40"):
+        load_lra("text", tmp_path, check_counts=False, held_out=40)
+    with pytest.raises(ValueError, match="held_out is for tasks whose validation set is the test set; listops has"):
+        load_lra("listops", write_listops(tmp_path), check_counts=False, held_out=1)

@@ -32,8 +32,35 @@ def test_gtu_and_glu_are_the_formulas():
     gtu = GatedToeplitzUnit(4, expansion=2, causal=True)
     u, v = F.silu(gtu.gate_proj(x)), F.silu(gtu.value_proj(x))
     assert torch.allclose(gtu(x), gtu.out_proj(u * gtu.operator(v)))
+    gtu = GatedToeplitzUnit(4, expansion=2, causal=True, input_gate=True)
+    v = gtu.key_proj(x) * gtu.value_proj(x)
+    assert torch.allclose(gtu(x), gtu.out_proj(gtu.gate_proj(x) * gtu.operator(v)))
     glu = GatedLinearUnit(4, expansion=1.5, hidden_act="gelu")
     assert torch.allclose(glu(x), glu.out_proj(F.gelu(glu.gate_proj(x)) * glu.value_proj(x)))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("taps", [1, 3, 4])
+def test_short_convolution_is_a_depthwise_convolution(causal, taps):
+    gtu, x = GatedToeplitzUnit(6, causal=causal, short_convolution=taps), torch.randn(2, 9, 6)
+    after = 0 if causal else taps - 1
+    weight = gtu.convolution.free.flip(0).T.unsqueeze(1)  # (channels, 1, taps): conv1d has the largest lag first
+    near = F.conv1d(F.pad(x.mT, (taps - 1, after)), weight, groups=6).mT
+    u, v = F.silu(gtu.gate_proj(near)), F.silu(gtu.value_proj(near))
+    assert torch.allclose(gtu(x), gtu.out_proj(u * gtu.operator(v)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"short_convolution": 0}, ValueError, "short_convolution must be at least 1; got 0"),
+        ({"short_convolution": 4, "dims": 2}, ValueError, "short_convolution needs dims=1"),
+        ({"input_gate": 1}, TypeError, "input_gate must be True or False; got 1"),
+    ],
+)
+def test_bad_options_of_a_unit_are_named(options, error, message):
+    with pytest.raises(error, match=message):
+        GatedToeplitzUnit(4, **options)
 
 
 @pytest.mark.parametrize("position", ["pre", "post"])
@@ -204,7 +231,7 @@ def test_an_unused_norm_is_counted_and_not_computed():
 )
 def test_a_state_where_outputs_are_final(options, owner):
     block = TNNBlock(8, **options)
-    assert block.state_owner is {"operator": block.operator, "mixer": block.mixer, None: None}[owner]
+    assert block.state_owners == [{"operator": block.operator, "mixer": block.mixer, None: None}[owner]]
 
 
 def test_grid_block():

@@ -13,6 +13,8 @@ VARIANTS = {
     "bidirectional": {},
     "no decay": {"decay_mode": "none"},
     "learned": {"decay_mode": "learned"},
+    "convolution, input gate": {"short_convolution": 3, "input_gate": True},
+    "sines, spread": {"rpe_activation": "sin", "decay": [0.5, 0.97]},
     "free": {"coefficients": "free", "max_lags": 6},
     "normalized": {"rpe_input": "normalized"},
     "attention": {"mixer": "attention"},

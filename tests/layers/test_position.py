@@ -33,6 +33,40 @@ def test_is_the_mlp_of_the_long_range_arena_models():
     assert sum(p.numel() for p in rpe.parameters()) == 1_696
 
 
+def test_sines_have_no_norm():
+    rpe = RelativePositionEncoder(5, width=8, num_layers=2, activation="sin").double()
+    lags = torch.arange(-20, 21)
+    z = lags.double()[:, None] @ rpe.input.weight.T + rpe.input.bias
+    for layer in (*rpe.hidden, rpe.output):
+        z = z.sin() @ layer.weight.T + layer.bias
+    assert torch.allclose(rpe(lags), z, atol=1e-12)
+    relu = RelativePositionEncoder(5, width=8, num_layers=2)
+    assert sum(p.numel() for p in rpe.parameters()) == sum(p.numel() for p in relu.parameters())
+
+
+def test_sines_start_with_their_own_weights():
+    rpe = RelativePositionEncoder(4096, width=256, num_layers=2, activation="sin")
+    assert rpe.input.weight.abs().max().item() == pytest.approx(2, abs=0.05)
+    assert rpe.input.bias.abs().max().item() == pytest.approx(math.pi, abs=0.05)
+    assert all(layer.weight.std().item() == pytest.approx(1.5 * (2 / 256) ** 0.5, rel=0.02) for layer in rpe.hidden)
+    assert rpe.output.weight.std().item() == pytest.approx(256**-0.5, rel=0.02)
+    assert not rpe.output.bias.any()
+
+
+def test_kernels_of_sines_differ_where_those_of_relu_are_one():
+    """Past 16 lags, with decay: the dimensions that hold 99% of the kernels."""
+
+    def dimensions(activation):
+        torch.manual_seed(0)
+        encoder = RelativePositionEncoder(256, width=32, num_layers=3, activation=activation)
+        lags = torch.arange(16, 512)
+        values = torch.linalg.svdvals(encoder(lags).double() * 0.97 ** lags[:, None])
+        return int(((values**2).flip(0).cumsum(0).flip(0) > (0.01 * values.norm()) ** 2).sum())
+
+    assert dimensions("relu") <= 3
+    assert dimensions("sin") >= 30
+
+
 @pytest.mark.parametrize(
     ("options", "count"), [({}, 124_928), ({"width": 32}, 57_088), ({"inputs": "sincos"}, 124_928 + 19 * 64)]
 )
@@ -76,7 +110,7 @@ def trained_like(rpe, scale):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "tanh", "identity"])
+@pytest.mark.parametrize("activation", ["relu", "silu", "gelu", "tanh", "identity", "sin"])
 @given(seed=st.integers(0, 2**16), scale=st.floats(0.01, 30), inputs=st.sampled_from(INPUTS), width=st.integers(1, 70))
 def test_coefficients_never_exceed_their_bound(norm, activation, seed, scale, inputs, width):
     torch.manual_seed(seed)
@@ -87,9 +121,9 @@ def test_coefficients_never_exceed_their_bound(norm, activation, seed, scale, in
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("norm", NORMS)
-def test_half_precision_weights_are_evaluated_in_float32(dtype, norm):
-    rpe = RelativePositionEncoder(3, norm=norm).to(dtype)
+@pytest.mark.parametrize("options", [{"norm": "simple_rms"}, {"norm": "last_layer"}, {"activation": "sin"}])
+def test_half_precision_weights_are_evaluated_in_float32(dtype, options):
+    rpe = RelativePositionEncoder(3, **options).to(dtype)
     lags = torch.tensor([1000, 1001, 14_335, 14_336])
     out = rpe(lags)
     assert out.dtype == torch.float32

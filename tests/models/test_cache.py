@@ -18,6 +18,7 @@ KERNELS = {
     "decay 1": {"decay": 1.0},
     "free": {"coefficients": "free", "max_lags": 5},
     "positions": {"position_embedding": "sinusoidal"},
+    "short convolution": {"decay": 0.9, "short_convolution": 4},
     "state space": {"decay": 0.9},
     "hybrid": {"mixer": ["tnn", "attention"]},
     "gmlp": {"mixer": "gmlp", "mixer_options": {"max_length": 64}},

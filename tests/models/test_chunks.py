@@ -20,12 +20,14 @@ CAUSAL = {
     "positions": {"decay": 0.9, "position_embedding": "sinusoidal"},
     "small embedding": {"decay": 0.9, "embedding_size": 5},
     "batch norm": {"decay": 0.9, "norm": "batch", "final_norm": "batch", "inner_norm": "layer"},
+    "short convolution": {"decay": 0.9, "short_convolution": 4},
     "hybrid": {"decay": 0.9, "mixer": ["tnn", "attention"]},
 }
 BIDIRECTIONAL = {
     "decay": {"decay": 0.5},
     "max_lags": {"decay": 1.0, "max_lags": 9},
     "free": {"coefficients": "free", "max_lags": 20},
+    "short convolution": {"decay": 0.5, "short_convolution": 4},
     "sinusoidal": {"decay": 0.5, "position_embedding": "sinusoidal"},
     "learned": {"decay": 0.5, "position_embedding": "learned", "max_position_embeddings": LENGTH},
     "batch norm": {"decay": 0.5, "norm": "batch", "final_norm": "batch"},

@@ -80,10 +80,6 @@ def random_ids(batch, n):
     return torch.randint(3, VOCABULARY, (batch, n), generator=torch.Generator().manual_seed(n))
 
 
-def states_of(cache):
-    return [tensor for layer in cache.layers for tensor in layer.state.tensors]
-
-
 def assert_close(found, expected):
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
 
@@ -102,6 +98,8 @@ class TestStep:
             {"mixer": "gtu", "norm": "rms", "tie_word_embeddings": False},
             {"embedding_norm": True, "scale_embedding": True, "norm_position": "post"},
             {"embedding_size": 5, "scale_embedding": True},
+            {"short_convolution": 3, "input_gate": True},
+            {"rpe_activation": "sin", "decay": [0.5, 0.9]},
             {"inner_norm": "layer", "norm": "batch", "hidden_act": "gelu", "final_norm": None, "dropout": 0.5},
         ],
     )
@@ -113,11 +111,14 @@ class TestStep:
         with torch.no_grad():
             assert_close(logits, model(ids).logits)
 
-    def test_goes_on_after_a_prompt(self, model):
-        prompt, ids = random_ids(2, 30), random_ids(2, 10)
+    @pytest.mark.parametrize(("taps", "length"), [(None, 30), (4, 30), (4, 2)])
+    def test_goes_on_after_a_prompt(self, taps, length):
+        model = make_state_space(short_convolution=taps)
+        prompt, ids = random_ids(2, length), random_ids(2, 10)
         with torch.no_grad():
             cache = model(prompt, use_cache=True).past_key_values
-        logits = decode(DecodingStep(model), ids, states_of(cache))
+        step = DecodingStep(model)
+        logits = decode(step, ids, step.states_of(cache))
         assert_close(logits, decode_cached(model, ids, cache))
 
     def test_is_a_copy_in_float32(self):
@@ -160,7 +161,7 @@ class TestOnnx:
         prompt, ids = random_ids(batch, 30), random_ids(batch, 20)
         with torch.no_grad():
             cache = model(prompt, use_cache=True).past_key_values
-        logits = decode(onnx_step, ids, states_of(cache))
+        logits = decode(onnx_step, ids, DecodingStep(model).states_of(cache))
         assert_close(logits, decode_cached(model, ids, cache))
 
     def test_has_standard_real_operations_only(self, path):

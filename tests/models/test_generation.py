@@ -17,6 +17,10 @@ KERNELS = {
     "decay 1": {"decay": 1.0},
     "free": {"coefficients": "free", "max_lags": 20},
     "learned decay": {"decay_mode": "learned"},
+    "sines, learned spread": {"rpe_activation": "sin", "decay": [0.5, 0.97], "decay_mode": "learned"},
+    "input gate": {"input_gate": True, "decay": 0.9},
+    "short convolution": {"short_convolution": 3, "decay": 0.9},
+    "convolution in a state space": {"short_convolution": 3, "input_gate": True, "decay": 0.8},
     "positions": {"position_embedding": "sinusoidal"},
     "inner norm": {"inner_norm": "layer", "norm": "batch"},
     "post": {"norm_position": "post"},
@@ -29,7 +33,8 @@ KERNELS = {
 }
 kernels = pytest.mark.parametrize("kernel", KERNELS)
 cached = pytest.mark.parametrize("kernel", [k for k in KERNELS if k != "normalized"])
-CROPPABLE = ["decay 0.9", "decay 0.99", "decay 1", "free", "learned decay", "positions", "attention", "hybrid"]
+CROPPABLE = ["decay 0.9", "decay 0.99", "decay 1", "free", "learned decay", "short convolution"]
+CROPPABLE += ["positions", "attention", "hybrid"]
 GREEDY = {"do_sample": False, "eos_token_id": None, "max_new_tokens": 80}
 
 

@@ -35,6 +35,8 @@ VARIANTS = {
     "default": {},
     "untied": {"tie_word_embeddings": False},
     "learned decay": {"decay_mode": "learned"},
+    "convolution, input gate": {"short_convolution": 3, "input_gate": True},
+    "sines, learned spread": {"rpe_activation": "sin", "decay": [0.5, 0.97], "decay_mode": "learned"},
     "free": {"coefficients": "free", "max_lags": 6},
     "batch": {"norm": "batch", "final_norm": "batch", "inner_norm": "layer", "rpe_norm": "last_layer"},
     "learned positions": {"position_embedding": "learned", "max_position_embeddings": 40},

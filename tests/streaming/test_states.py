@@ -23,6 +23,8 @@ KERNELS = {
     "decay 1": {"decay": 1.0},
     "no decay": {"decay_mode": "none"},
     "learned decay": {"decay_mode": "learned"},
+    "sines, spread": {"rpe_activation": "sin", "decay": [0.5, 0.97]},
+    "sines, learned spread": {"rpe_activation": "sin", "decay": [0.5, 0.97], "decay_mode": "learned"},
     "free": {"coefficients": "free", "max_lags": 20},
     "one lag": {"coefficients": "free", "max_lags": 1},
     "max lags": {"max_lags": 100},

@@ -1,49 +1,89 @@
-"""The exponential decay lambda^|lag| of the Toeplitz coefficients."""
+"""The exponential decay lambda^|lag| of the Toeplitz coefficients: one rate for all channels, or a spread of rates."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tnn._checks import check_choice, check_fraction
+from tnn.layers.initialization import start_from
 
 MODES = ("fixed", "learned", "none")
+Rates = float | Sequence[float]  # one rate, or a pair: the rates of the first and of the last channel
 
 
-def check_decay(rate: float, mode: str) -> None:
+def check_decay(decay: Rates, mode: str) -> None:
     check_choice("decay_mode", mode, MODES)
-    check_fraction("decay", rate)
+    if not isinstance(decay, Sequence) or isinstance(decay, str):
+        check_fraction("decay", decay)
+        return
+    if len(decay) != 2:
+        raise ValueError(f"decay must be one rate, or the fastest and the slowest of a spread; got {list(decay)}")
+    for rate in decay:
+        check_fraction("decay", rate)
+    if not 0 < decay[0] <= decay[1] < 1:
+        got = f"got {list(decay)}"
+        raise ValueError(f"a spread of decays must be two rates between 0 and 1, the faster (smaller) first; {got}")
+
+
+def spread_rates(fastest: float, slowest: float, channels: int) -> Tensor:
+    """(channels,), in float64: rates whose half-lives grow by the same factor from each channel to the next.
+
+    >>> from tnn.layers.decay import spread_rates
+    >>> spread_rates(0.25, 0.5**0.125, 5)                               # half-lives of 0.5, 1, 2, 4 and 8 lags
+    tensor([0.2500, 0.5000, 0.7071, 0.8409, 0.9170], dtype=torch.float64)
+    """
+    first, last = math.log(-math.log(fastest)), math.log(-math.log(slowest))
+    return torch.exp(-torch.linspace(first, last, channels, dtype=torch.float64).exp())
 
 
 class Decay(nn.Module):
-    """Decay of a kernel: one fixed rate, one learned rate per channel (sigmoid of a parameter), or none."""
+    """Decay of a kernel: "fixed" rates, "learned" ones (one per channel, the sigmoid of a parameter), or "none".
 
-    def __init__(self, channels: int, rate: float, mode: str):
+    `decay` is one rate for all channels, or a pair: the fastest and the slowest of a spread over the channels. Learned
+    rates start from the spread; without one they start around 0.95, the sigmoid of N(3, 1), as in the paper.
+    """
+
+    def __init__(self, channels: int, decay: Rates, mode: str):
         super().__init__()
-        check_decay(rate, mode)
+        check_decay(decay, mode)
+        self.channels = channels
         self.mode = mode
-        self._rate = float(rate) if mode == "fixed" else 1.0
+        rates = decay if isinstance(decay, Sequence) else (decay, decay)
+        self.spread = (float(rates[0]), float(rates[1])) if isinstance(decay, Sequence) else None
+        self._rate = float(rates[1]) if mode == "fixed" else 1.0
         self.logit = nn.Parameter(torch.empty(channels)) if mode == "learned" else None
         self.reset_parameters()
 
     @property
     def rate(self) -> float:
-        """The fixed rate; 1 if there is none. To change it, make another operator."""
+        """The fixed rate, of a spread the slowest; 1 if there is none. To change it, make another operator."""
         return self._rate
 
     def reset_parameters(self) -> None:
-        if self.logit is not None:
+        if self.logit is None:
+            return
+        if self.spread is None:
             nn.init.normal_(self.logit, mean=3.0)
+        else:
+            start_from(self.logit, torch.logit(spread_rates(*self.spread, self.channels)))
+
+    def parameter_settings(self) -> dict[str, dict[str, float]]:
+        """Weight decay would pull learned rates towards 0.5."""
+        return {"logit": {"weight_decay": 0.0}} if self.logit is not None else {}
 
     def forward(self, lags: Tensor) -> Tensor:
-        """lags (m,), floating -> powers (m, 1), or (m, channels) if learned.
+        """lags (m,), floating -> powers (m, channels), or (m, 1) of a single rate.
 
         exp(|lag| log rate) rather than a power: a rate rounded to float32 would be off by |lag| roundings.
         """
         distance = lags.abs()[:, None]
         if self.logit is not None:
             return torch.exp(distance * F.logsigmoid(self.logit.to(lags.dtype)))
+        if self.spread is not None and self.mode == "fixed":
+            return torch.exp(distance * spread_rates(*self.spread, self.channels).log().to(lags))
         if self.rate == 0:
             return (distance == 0).to(lags.dtype)
         return torch.exp(distance * math.log(self.rate))
@@ -55,4 +95,5 @@ class Decay(nn.Module):
         return min(1.0, float(torch.sigmoid(self.logit.detach().double()).max()))
 
     def extra_repr(self) -> str:
-        return f"mode={self.mode}" + (f", rate={self.rate}" if self.mode == "fixed" else "")
+        rates = "" if self.spread is None else f", from {self.spread[0]} to {self.spread[1]}"
+        return f"mode={self.mode}" + (f", rate={self.rate}" if self.mode == "fixed" and not rates else rates)

@@ -12,7 +12,8 @@ from tnn.layers.mixer import Mixer
 from tnn.layers.operator import OperatorOptions, ToeplitzOperator
 from tnn.layers.operator2d import ToeplitzOperator2d
 from tnn.layers.sequences import Mask, resolve_mask
-from tnn.layers.state import State
+from tnn.layers.short_convolution import ShortConvolution
+from tnn.layers.state import States
 
 
 def inner_size(name: str, hidden_size: int, expansion: float) -> int:
@@ -43,11 +44,17 @@ class Projection(nn.Linear):
 class GatedToeplitzUnit(Mixer):
     """o( act(u x) * T act(v x) ): a gate, and a value mixed along the sequence by a Toeplitz operator.
 
+    With `input_gate` it is o( u x * T (k x * v x) ): a second gate in front of the operator, and no activation. With
+    `short_convolution` the projections read a convolution over that many positions instead of x.
+
     Args:
         hidden_size: channels of the input and the output.
         expansion: the unit works on `expansion * hidden_size` channels inside.
         causal: an output depends on inputs up to its own position only.
         hidden_act: the activation of gate and value.
+        input_gate: gate the input of the operator too.
+        short_convolution: how many positions, the own one included, a convolution in front of the projections covers
+            (causal; otherwise as many after them too). None: no convolution. Needs dims=1.
         dims: 1 mixes a sequence (..., n, hidden_size), 2 a grid (..., height, width, hidden_size).
         form: with dims=2, "sum" or "product"; see ToeplitzOperator2d.
         initializer_range: weights and biases of u, v, o start from N(0, initializer_range); None: torch's default.
@@ -70,6 +77,8 @@ class GatedToeplitzUnit(Mixer):
         *,
         causal: bool = False,
         hidden_act: str = "silu",
+        input_gate: bool = False,
+        short_convolution: int | None = None,
         dims: int = 1,
         form: str = "sum",
         initializer_range: float | None = 0.02,
@@ -81,6 +90,8 @@ class GatedToeplitzUnit(Mixer):
             expansion,
             causal=causal,
             hidden_act=hidden_act,
+            input_gate=input_gate,
+            short_convolution=short_convolution,
             dims=dims,
             form=form,
             operator_dropout=operator_dropout,
@@ -91,6 +102,11 @@ class GatedToeplitzUnit(Mixer):
         self.hidden_act = hidden_act
         self._activation = activation("hidden_act", hidden_act)
         self._axes = "length" if dims == 1 else "height, width"
+        self.convolution: ShortConvolution | None = None
+        if short_convolution is not None:
+            backend = options.get("backend", "auto")
+            self.convolution = ShortConvolution(hidden_size, taps=short_convolution, causal=causal, backend=backend)
+        self.key_proj = Projection(hidden_size, inner, initializer_range) if input_gate else None
         self.gate_proj = Projection(hidden_size, inner, initializer_range)
         self.value_proj = Projection(hidden_size, inner, initializer_range)
         self.out_proj = Projection(inner, hidden_size, initializer_range)
@@ -109,6 +125,8 @@ class GatedToeplitzUnit(Mixer):
         *,
         causal: bool = False,
         hidden_act: str = "silu",
+        input_gate: bool = False,
+        short_convolution: int | None = None,
         dims: int = 1,
         form: str = "sum",
         initializer_range: float | None = 0.02,
@@ -120,6 +138,12 @@ class GatedToeplitzUnit(Mixer):
         check_fraction("operator_dropout", operator_dropout)
         if dims not in (1, 2):
             raise ValueError(f"dims must be 1 (a sequence) or 2 (a grid); got {dims!r}")
+        if not isinstance(input_gate, bool):
+            raise TypeError(f"input_gate must be True or False; got {input_gate!r}")
+        if short_convolution is not None:
+            check_positive("short_convolution", short_convolution)
+            if dims == 2:
+                raise ValueError("short_convolution needs dims=1: it covers the nearest positions of a sequence")
         if dims == 1:
             ToeplitzOperator.check_options(inner, causal=causal, **options)
         else:
@@ -136,6 +160,8 @@ class GatedToeplitzUnit(Mixer):
         fields = set(OperatorOptions.__annotations__) - {"num_poles"}
         return {
             "expansion": config.gtu_expansion,
+            "input_gate": config.input_gate,
+            "short_convolution": config.short_convolution,
             "dims": getattr(config, "dims", 1),
             "form": getattr(config, "form", "sum"),
             "initializer_range": config.initializer_range if config.initializer == "gtu" else None,
@@ -153,15 +179,27 @@ class GatedToeplitzUnit(Mixer):
             return None  # on a disk: poles come in for a whole kernel, but not for a step
         return operator
 
-    def forward(self, x: Tensor, mask: Mask = None, state: State | None = None) -> Tensor:
+    @property
+    def state_owners(self) -> list[Any]:
+        return [self.state_owner] if self.convolution is None else [self.convolution, self.state_owner]
+
+    def forward(self, x: Tensor, mask: Mask = None, state: States = None) -> Tensor:
         """x (..., n, hidden_size) and mask (..., n), or (..., h, w, hidden_size) and (..., h, w).
 
-        With a `state` of the operator, x is the next part of a sequence (see tnn.streaming).
+        With a `state` of the operator, x is the next part of a sequence (see tnn.streaming). With a convolution, it is
+        a pair: its state and that of the operator.
         """
         check_sequence("x", x, self.hidden_size, axes=self._axes)
         x, sequences = resolve_mask(x, mask)
-        gate = self._activation(self.gate_proj(x))
-        value = self._activation(self.value_proj(x))  # not zero at padded positions: the operator masks it
+        if self.convolution is not None:
+            near, state = state if isinstance(state, tuple) else (None, state)
+            x = self.convolution(x, sequences, near)
+        gate, value = self.gate_proj(x), self.value_proj(x)
+        if self.key_proj is not None:
+            value = self.key_proj(x) * value
+        else:
+            gate, value = self._activation(gate), self._activation(value)
+        # The value is not zero at padded positions: the operator masks it.
         mixed = self.operator(value, sequences) if state is None else self.operator(value, sequences, state)
         return self.out_proj(gate * self.dropout(mixed))
 

@@ -78,6 +78,11 @@ class Mixer(nn.Module):
         """The module that has a state for sequences in parts: this mixer, or an operator in it; None: nothing has."""
         return None
 
+    @property
+    def state_owners(self) -> list[Any]:
+        """All modules with a state. If there are several, `forward` takes a tuple of their states, in this order."""
+        return [self.state_owner]
+
     def new_state(self) -> State:
         """An empty state, if `state_owner` is this mixer."""
         raise NotImplementedError

@@ -7,11 +7,10 @@ from torch import Tensor, nn
 
 from tnn._checks import check_choice, check_positive, check_sequence, check_tolerance
 from tnn._precision import compute_dtype
-from tnn.layers.activation import ACTIVATIONS
-from tnn.layers.decay import Decay, check_decay
+from tnn.layers.decay import Decay, Rates, check_decay
 from tnn.layers.kernel_cache import KernelCache, first_lags
 from tnn.layers.poles import PoleKernel
-from tnn.layers.position import INPUTS, NORMS, RelativePositionEncoder
+from tnn.layers.position import ACTIVATIONS, INPUTS, NORMS, RelativePositionEncoder
 from tnn.layers.sequences import Mask, resolve_mask
 from tnn.layers.state import State
 from tnn.ops import Bandwidth, effective_bandwidth, toeplitz_matmul
@@ -26,7 +25,7 @@ class OperatorOptions(TypedDict, total=False):
     coefficients: str
     max_lags: int | None
     num_poles: int | None
-    decay: float
+    decay: Rates
     decay_mode: str
     rpe_size: int
     rpe_num_layers: int
@@ -65,7 +64,7 @@ class ToeplitzOperator(nn.Module):
         coefficients: str = "rpe",
         max_lags: int | None = None,
         num_poles: int | None = None,
-        decay: float = 0.99,
+        decay: Rates = 0.99,
         decay_mode: str = "fixed",
         rpe_size: int = 64,
         rpe_num_layers: int = 6,
@@ -122,7 +121,7 @@ class ToeplitzOperator(nn.Module):
         coefficients: str = "rpe",
         max_lags: int | None = None,
         num_poles: int | None = None,
-        decay: float = 0.99,
+        decay: Rates = 0.99,
         decay_mode: str = "fixed",
         rpe_size: int = 64,
         rpe_num_layers: int = 6,

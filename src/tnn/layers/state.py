@@ -186,6 +186,9 @@ class CroppableState(State):
         raise NotImplementedError
 
 
+States = State | tuple[State, ...] | None  # of a mixer: most have one
+
+
 def _structure(owner: Any) -> int:
     """Of its modules, as they show themselves, and of the shapes of its parameters: a checksum, which is small."""
     named = [*owner.named_parameters(), *owner.named_buffers()] if isinstance(owner, nn.Module) else []

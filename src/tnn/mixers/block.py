@@ -13,7 +13,7 @@ from tnn.layers.gated import GatedLinearUnit, inner_size
 from tnn.layers.mixer import Mixer
 from tnn.layers.norm import NORMS, LayerNorm, make_norm
 from tnn.layers.sequences import Mask, Sequences, resolve_mask
-from tnn.layers.state import State
+from tnn.layers.state import States
 from tnn.mixers.registry import find_mixer
 
 NORM_POSITIONS = ("pre", "post")
@@ -138,14 +138,15 @@ class TNNBlock(nn.Module):
         return getattr(self.mixer, "operator", None)
 
     @property
-    def state_owner(self) -> Any:
-        """What has a state for sequences in parts; None if outputs change as tokens are added."""
-        return self.mixer.state_owner
+    def state_owners(self) -> list[Any]:
+        """What has a state for sequences in parts; a None among them if outputs change as tokens are added."""
+        return self.mixer.state_owners
 
-    def forward(self, x: Tensor, mask: Mask = None, state: State | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None, state: States = None) -> Tensor:
         """x (..., n, hidden_size), mask (..., n) true at real positions; a grid has two axes in place of n.
 
-        With a `state` of the token mixer (see tnn.streaming), x is the next part of a sequence.
+        With a `state` of the token mixer (see tnn.streaming), or a tuple with one for each of its `state_owners`, x is
+        the next part of a sequence.
         """
         check_sequence("x", x, self.hidden_size)
         x, sequences = resolve_mask(x, mask)
@@ -174,7 +175,7 @@ class InnerResidual(nn.Module):
         self.norm = norm
         self.mixer = mixer
 
-    def forward(self, x: Tensor, mask: Mask = None, state: State | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Mask = None, state: States = None) -> Tensor:
         x, sequences = resolve_mask(x, mask)
         return x + self.mixer(self.norm(x, sequences), sequences, state)
 

@@ -148,13 +148,6 @@ def as_complex(parts: Tensor) -> Tensor:
     return torch.view_as_complex(parts.double().contiguous())
 
 
-@torch.no_grad()
-def start_from(parameter: Tensor, values: Tensor) -> None:
-    """Fill a parameter, unless transformers has loaded it from a checkpoint."""
-    if not getattr(parameter, "_is_hf_initialized", False):
-        parameter.copy_(values.expand(parameter.shape))
-
-
 def check_steps(dt_min: float, dt_max: float) -> None:
     for name, value in (("dt_min", dt_min), ("dt_max", dt_max)):
         if isinstance(value, bool) or not isinstance(value, Real):

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from tnn._checks import check_fraction, check_positive
 from tnn._precision import compute_dtype
+from tnn.layers.initialization import start_from
 from tnn.mixers.convolution import (
     ConvolutionMixer,
     ConvolutionOperator,
     as_complex,
     check_steps,
     in_slices,
-    start_from,
 )
 from tnn.mixers.hippo import hippo_modes
 from tnn.mixers.presets import (
@@ -131,6 +131,10 @@ class DSSOperator(ConvolutionOperator):
         low, high = map(math.log, self._steps)
         start_from(self.log_dt, torch.empty_like(self.log_dt[:, :1]).uniform_(low, high))
         nn.init.normal_(self.weights)
+
+    def parameter_settings(self) -> dict[str, dict[str, float]]:
+        """The published training: poles and steps learn slowly and are not drawn to zero."""
+        return {name: {"learning_rate": 1e-3, "weight_decay": 0.0} for name in ("log_dt", "poles")}
 
     def responses(self, length: int) -> tuple[Tensor, Tensor | None]:
         compute = partial(_responses, length, compute_dtype(self.skip), as_complex(self.poles))

@@ -119,6 +119,10 @@ class GSSOperator(ConvolutionOperator):
         for parameter in (self.log_decay, self.log_frequency, self.c):
             nn.init.normal_(parameter)
 
+    def parameter_settings(self) -> dict[str, dict[str, float]]:
+        """Weight decay would draw the poles to those of exp(0): -1 + i."""
+        return {name: {"weight_decay": 0.0} for name in ("log_decay", "log_frequency")}
+
     def responses(self, length: int) -> tuple[Tensor, Tensor | None]:
         dtype = compute_dtype(self.skip)
         poles = torch.complex(-self.log_decay.double().exp(), self.log_frequency.double().exp())

@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tnn._checks import check_fraction, check_positive
+from tnn.layers.initialization import start_from
 from tnn.mixers.convolution import (
     ConvolutionMixer,
     ConvolutionOperator,
     as_complex,
     check_steps,
     in_slices,
-    start_from,
 )
 from tnn.mixers.hippo import hippo_modes
 from tnn.mixers.presets import (
@@ -188,6 +188,11 @@ class S4Operator(ConvolutionOperator):
         start_from(self.b, torch.view_as_real(start.b))
         start_from(self.p, torch.view_as_real(start.p))
         nn.init.normal_(self.c, std=0.5**0.5)
+
+    def parameter_settings(self) -> dict[str, dict[str, float]]:
+        """The published training: the state space learns slowly and is not drawn to zero."""
+        names = ("log_dt", "log_decay", "frequency", "b", "p")
+        return {name: {"learning_rate": 1e-3, "weight_decay": 0.0} for name in names}
 
     def responses(self, length: int) -> tuple[Tensor, Tensor | None]:
         period = length

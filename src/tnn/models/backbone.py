@@ -1,6 +1,7 @@
 """The text model without a head: embedding, blocks, norm."""
 
-from typing import Any
+from itertools import islice
+from typing import Any, TypeGuard
 
 import torch
 from safetensors import SafetensorError
@@ -13,8 +14,9 @@ from transformers.utils.output_capturing import capture_outputs
 
 from tnn._auto import complete_registration
 from tnn.layers.norm import make_norm
+from tnn.layers.position import SineLinear
 from tnn.layers.sequences import Mask
-from tnn.layers.state import State
+from tnn.layers.state import States
 from tnn.mixers.block import TNNBlock
 from tnn.models.cache import TNNCache
 from tnn.models.configuration import TNNBlockConfig, TNNConfig
@@ -29,7 +31,7 @@ class TNNLayer(GradientCheckpointingLayer, TNNBlock):
     """A block as transformers checkpoints and records it."""
 
     def forward(
-        self, x: Tensor, mask: Mask = None, state: State | None = None, grid: tuple[int, int] | None = None
+        self, x: Tensor, mask: Mask = None, state: States = None, grid: tuple[int, int] | None = None
     ) -> Tensor:
         """x (batch, n, hidden_size); with `grid`, the rows of a (height, width) grid one after the other."""
         if grid is None:
@@ -72,7 +74,7 @@ class TNNPreTrainedModel(PreTrainedModel):
             nn.init.normal_(module.weight, std=self._embedding_std(module.embedding_dim))
             if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
                 nn.init.zeros_(module.weight[module.padding_idx])
-        elif isinstance(module, nn.Linear) and self.config.initializer == "normal":
+        elif self.config.initializer == "normal" and _has_any_start(module):
             nn.init.normal_(module.weight, std=self.config.initializer_range)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
@@ -213,8 +215,9 @@ class TNNModel(TNNPreTrainedModel):
 
     @property
     def state_owners(self) -> list[Any]:
-        """What has a state in each layer: a mixer or an operator; None where outputs change as tokens are added."""
-        return [layer.state_owner for layer in self.layers]
+        """What has a state, layer after layer: mixers or operators; None where outputs change as tokens are added."""
+        layers: Any = self.layers
+        return [owner for layer in layers for owner in layer.state_owners]
 
     @property
     def operators(self) -> list[Any]:
@@ -222,11 +225,20 @@ class TNNModel(TNNPreTrainedModel):
         return [layer.operator for layer in self.layers]
 
     def _states(self, cache: TNNCache | None) -> list[Any]:
+        """For each layer its state, or a tuple of them if it has several."""
         if cache is None:
             return [None] * len(self.layers)
         if self.gradient_checkpointing and self.training:
             raise ValueError("a cache cannot be used with gradient checkpointing, which runs each layer twice")
-        return cache.states_of(self.state_owners)
+        layers: Any = self.layers
+        states = iter(cache.states_of(self.state_owners))
+        several = [tuple(islice(states, len(layer.state_owners))) for layer in layers]
+        return [one[0] if len(one) == 1 else one for one in several]
+
+
+def _has_any_start(module: nn.Module) -> TypeGuard[nn.Linear]:
+    """A dense layer; not one of a network of sines, which learns from its own start alone."""
+    return isinstance(module, nn.Linear) and not isinstance(module, SineLinear)
 
 
 def _checked_cache(cache: Any) -> TNNCache:

@@ -14,12 +14,15 @@ from torch import Tensor
 
 from tnn._checks import check_positive
 from tnn._precision import compute_dtype
+from tnn.layers import ToeplitzOperator
+from tnn.mixers.convolution import ConvolutionOperator
 from tnn.models.backbone import TNNModel
 from tnn.models.cache import TNNCache
 from tnn.models.heads import TNNForCausalLM, TNNForMaskedLM, TNNForTokenClassification
 from tnn.models.loss import CHUNK_ELEMENTS
 from tnn.models.memory import SteadyMemory
 
+OPERATORS = (ToeplitzOperator, ConvolutionOperator)  # along one axis
 Ids = Tensor | Iterable[Tensor]
 
 
@@ -188,11 +191,12 @@ def _checked_backbone(model: Any) -> TNNModel:
 
 
 def _check_layers(backbone: TNNModel) -> None:
-    """A causal model carries a state per layer from chunk to chunk; a bidirectional one must know its reach."""
-    parts = zip(backbone.config.layer_mixers, backbone.operators, backbone.state_owners, strict=True)
-    for name, operator, owner in parts:
+    """A causal model carries its states from chunk to chunk; a bidirectional one must know its reach."""
+    layers: Any = backbone.layers
+    for name, layer in zip(backbone.config.layer_mixers, layers, strict=True):
+        operator = layer.operator
         reaches = operator is not None and not operator.depends_on_length
-        if not (owner is not None if backbone.config.is_decoder else reaches):
+        if not (None not in layer.state_owners if backbone.config.is_decoder else reaches):
             raise ValueError(f"mixer {name!r} cannot run in chunks: {_why(operator)}")
 
 
@@ -223,11 +227,14 @@ def _token_head(model: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _exact_halo(backbone: TNNModel) -> int:
-    reaches = [operator.reach for operator in backbone.operators]
-    if None in reaches:
-        layer = reaches.index(None)
-        raise ValueError(
-            f"layer {layer} has no bound on its lags, so no halo is exact: "
-            "use decay below 1 or max_lags, or give a halo to be approximate"
-        )
-    return sum(reach - 1 for reach in reaches)
+    """Over the operators and the short convolutions of all layers."""
+    halo = 0
+    for number, layer in enumerate(backbone.layers):
+        for reach in [part.reach for part in layer.modules() if isinstance(part, OPERATORS)]:
+            if reach is None:
+                raise ValueError(
+                    f"layer {number} has no bound on its lags, so no halo is exact: "
+                    "use decay below 1 or max_lags, or give a halo to be approximate"
+                )
+            halo += reach - 1
+    return halo

@@ -45,8 +45,10 @@ class TNNBlockConfig(PreTrainedConfig):
     rpe_input: str = "integer"
     rpe_activation: str = "relu"
     rpe_norm: str = "simple_rms"
-    decay: float = 0.99
+    decay: float | list[float] = 0.99
     decay_mode: str = "fixed"
+    input_gate: bool = False
+    short_convolution: int | None = None
     coefficients: str = "rpe"
     max_lags: int | None = None
     num_attention_heads: int = 1
@@ -207,9 +209,14 @@ class TNNConfig(TNNBlockConfig):
       `expansion * hidden_size` channels inside.
     - `is_decoder`: causal (`TNNForCausalLM`) or bidirectional (`TNNForMaskedLM`, most classifiers).
     - `decay`, `decay_mode`: lambda of the coefficients' decay lambda^|lag|; "fixed", "learned" per channel, or "none".
-    - `rpe_size`, `rpe_num_layers`, `rpe_input` ("integer", "normalized", "sincos"), `rpe_activation`, `rpe_norm`
-      ("simple_rms", "last_layer"): the network that makes the coefficients. `coefficients="free"` learns `max_lags` of
-      them instead; with "rpe", `max_lags` zeroes all lags from there on.
+      A pair of rates, the faster (smaller) first, is a spread over the channels with log-spaced half-lives; with
+      "learned" it is where the rates start.
+    - `input_gate`: gate the input of the Toeplitz operator as well; `short_convolution`: a convolution over so many
+      positions in front of the GTU (None: without). See `tnn.layers.GatedToeplitzUnit`.
+    - `rpe_size`, `rpe_num_layers`, `rpe_input` ("integer", "normalized", "sincos"), `rpe_activation` ("sin": without
+      norms, see docs/kernels.md), `rpe_norm` ("simple_rms", "last_layer"): the network that makes the
+      coefficients. `coefficients="free"` learns `max_lags` of them instead; with "rpe", `max_lags` zeroes all lags from
+      there on.
     - `norm` of a block ("simple_rms", "layer", "rms", "batch"), at `norm_position` "pre" or "post"; `inner_norm` puts
       another norm and skip around the GTU ("unused": only its parameters, see TNNBlock); `final_norm` (None: without)
       follows the last block, and `embedding_norm` puts a LayerNorm after the embedding.
@@ -294,7 +301,7 @@ class TNNImageConfig(TNNBlockConfig):
     num_hidden_layers: int = 12
     rpe_size: int = 48
     rpe_num_layers: int = 1
-    decay: float = 0.9
+    decay: float | list[float] = 0.9
     initializer: str = "torch"
     final_norm: str | None = None
     pool_norm: str | None = "simple_rms"

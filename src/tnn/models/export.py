@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import copy
+from itertools import islice
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tnn._checks import check_positive
 from tnn.layers import ToeplitzOperator
 from tnn.layers.sequences import Sequences
+from tnn.models.cache import TNNCache
 from tnn.models.heads import TNNForCausalLM
 from tnn.models.onnx_file import check_target, onnx_program, save
+from tnn.streaming import Recurrence, State
 from tnn.streaming.recurrence import StepConstants, step, step_constants
 
 
@@ -22,7 +27,7 @@ class DecodingStep(nn.Module):
 
     A copy of the model, in float32 and without gradients. States are two tensors per layer, as `tensors` of its
     Recurrence holds them: `initial_states` starts a sequence, and the cache of a model that has read a prompt continues
-    it, with `[t for layer in cache.layers for t in layer.state.tensors]`.
+    it, with `states_of(cache)`. A short convolution has one more in front of them, its newest inputs.
 
     >>> import torch
     >>> from tnn import TNNConfig, TNNForCausalLM
@@ -52,8 +57,8 @@ class DecodingStep(nn.Module):
         """input_ids (batch, 1) -> logits (batch, vocab_size), then as many states as came."""
         if input_ids.ndim != 2 or input_ids.shape[1] != 1:
             raise ValueError(f"input_ids must be (batch, 1), one token per row; got shape {tuple(input_ids.shape)}")
-        if len(states) != 2 * len(self.layers):
-            raise ValueError(f"states must be {2 * len(self.layers)} tensors, two per layer; got {len(states)}")
+        if len(states) != len(self.state_names):
+            raise ValueError(f"states must be {len(self.state_names)} tensors; got {len(states)}")
         x = self.embed_tokens(input_ids)
         if self.scale is not None:
             x = x * self.scale
@@ -62,8 +67,9 @@ class DecodingStep(nn.Module):
         if self.embed_norm is not None:
             x = self.embed_norm(x)
         new: list[Tensor] = []
-        for layer, state, recent in zip(self.layers, states[::2], states[1::2], strict=True):
-            x, *after = layer(x, state, recent)
+        rest = iter(states)
+        for layer in self._steps():
+            x, *after = layer(x, *islice(rest, len(layer.initial)))
             new += after
         if self.norm is not None:
             x = self.norm(x)
@@ -74,42 +80,75 @@ class DecodingStep(nn.Module):
     def initial_states(self, batch: int) -> tuple[Tensor, ...]:
         """The states of `batch` sequences before their first token: zeros."""
         check_positive("batch", batch)
-        return tuple(
-            part.new_zeros(batch, *part.shape)
-            for layer in self.layers
-            for part in (layer.get_buffer("weights"), layer.get_buffer("direct"))  # shaped like what they multiply
-        )
+        device = self.get_parameter("embed_tokens.weight").device
+        shapes = [shape for layer in self._steps() for shape in layer.initial.values()]
+        return tuple(torch.zeros(batch, *shape, device=device) for shape in shapes)
+
+    @property
+    def state_names(self) -> list[str]:
+        """Of the states, in their order."""
+        return [f"{name}_{i}" for i, layer in enumerate(self._steps()) for name in layer.initial]
+
+    def states_of(self, cache: TNNCache) -> tuple[Tensor, ...]:
+        """The states after the tokens that a cache of the model has seen."""
+        return tuple(t for state in cache.states for t in _tensors(state))
+
+    def _steps(self) -> list[_LayerStep]:
+        return list(self.layers)  # type: ignore[arg-type]
 
 
 class _LayerStep(nn.Module):
     """A block of the model, with a step of the recurrence in its operator's place."""
 
-    def __init__(self, layer: nn.Module):
+    taps: Tensor
+
+    def __init__(self, layer: Any):
         super().__init__()
         operator = layer.operator
         assert isinstance(operator, ToeplitzOperator)
         assert operator.poles is not None
         self.layer = layer
-        for name, value in step_constants(operator.poles)._asdict().items():
+        constants = step_constants(operator.poles)
+        for name, value in constants._asdict().items():
             self.register_buffer(name, value)
+        self.initial = {"state": constants.weights.shape, "recent": constants.direct.shape}  # like what they multiply
+        convolution = layer.mixer.convolution
+        if convolution is not None:
+            self.register_buffer("taps", convolution.free.detach().flip(0))  # the largest lag first
+            self.initial = {"inputs": self.taps.shape, **self.initial}
 
-    def forward(self, x: Tensor, state: Tensor, recent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor, *states: Tensor) -> tuple[Tensor, ...]:
+        *inputs, state, recent = states
         constants = StepConstants(*map(self.get_buffer, StepConstants._fields))
+
+        def convolve(value: Tensor, sequences: Sequences | None) -> Tensor:
+            inputs[0] = torch.cat([inputs[0][:, 1:], value], 1)
+            return (inputs[0] * self.taps).sum(1, keepdim=True)
 
         def mix(value: Tensor, sequences: Sequences | None) -> Tensor:
             nonlocal state, recent
             y, state, recent = step(value, state, recent, constants)
             return y
 
-        y = self.layer(x, None, mix)
-        return y, state, recent
+        y = self.layer(x, None, (convolve, mix) if inputs else mix)
+        return y, *inputs, state, recent
+
+
+def _tensors(state: State) -> tuple[Tensor, ...]:
+    if isinstance(state, Recurrence):
+        return state.tensors or ()
+    taps = state.owner.max_lags
+    past = state.content()["_past"][:, -taps:]
+    return (F.pad(past, (0, 0, taps - past.shape[1], 0)),)
 
 
 def export_step(model: TNNForCausalLM, path: str | PathLike[str]) -> None:
     """Write the decoding step of a state space as an ONNX file, for any batch size.
 
     Inputs are input_ids (batch, 1), state_0, recent_0, state_1, ...; outputs logits (batch, vocab_size), new_state_0,
-    new_recent_0, ... Weights beyond what one ONNX file can hold (2 GB) go to a second file, `path` with ".data" added.
+    new_recent_0, ...; with short convolutions there is inputs_0 before state_0, and so on.
+
+    Weights beyond what one ONNX file can hold (2 GB) go to a second file, `path` with ".data" added.
 
     >>> from tempfile import TemporaryDirectory
     >>> from tnn import TNNConfig, TNNForCausalLM
@@ -123,7 +162,7 @@ def export_step(model: TNNForCausalLM, path: str | PathLike[str]) -> None:
     module = DecodingStep(model)
     states = module.initial_states(2)
     ids = torch.zeros(2, 1, dtype=torch.long, device=states[0].device)
-    names = [f"{kind}_{i}" for i in range(len(module.layers)) for kind in ("state", "recent")]
+    names = module.state_names
     rows = {0: torch.export.Dim("batch", min=1)}
     program = onnx_program(
         module,

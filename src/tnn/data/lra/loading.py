@@ -40,6 +40,7 @@ def load_lra(
     length: int | None = None,
     tokenizer: Any = None,
     check_counts: bool = True,
+    held_out: int | None = None,
 ) -> LraSets:
     """The examples of a task: "text", "listops", "retrieval", "image", "pathfinder" or "pathx".
 
@@ -60,6 +61,9 @@ def load_lra(
 
     Each split must have the published number of examples; with check_counts=False any number except 0.
 
+    With `held_out`, the validation set of "text" is so many of the training examples instead of the test set, always
+    the same ones, with the training set's share of each class; the other examples are the training set.
+
     >>> import tempfile
     >>> from pathlib import Path
     >>> from tnn.data.lra import load_lra
@@ -77,6 +81,10 @@ def load_lra(
         check_choice("a split", split, SPLITS)
     if not splits:
         raise ValueError(f"splits must name at least one of {', '.join(SPLITS)}; got none")
+    if held_out is not None:
+        check_positive("held_out", held_out)
+        if description.validation != "test":
+            raise ValueError(f"held_out is for tasks whose validation set is the test set; {task} has one of its own")
     reading = _with_length(task, description.flavours[flavour], length)
     if description.kind == "pixels":
         images = _load_pixels(task, Path(source), reading, splits, check_counts)
@@ -87,7 +95,12 @@ def load_lra(
         tokenizer = make_lra_tokenizer(reading.tokens, reading.length, texts, description.min_frequency)
     elif tokenizer.pad_token_id != 0:
         raise ValueError(f"the tokenizer does not fit {task}: padding must have id 0; got {tokenizer.pad_token_id}")
-    sets = _load_texts(task, rows, tokenizer, reading, splits, check_counts)
+    if held_out is None:
+        sets = _load_texts(task, rows, tokenizer, reading, splits, check_counts)
+    else:
+        sets = _load_texts(task, rows, tokenizer, reading, dict.fromkeys(["train", *splits]), check_counts)
+        sets["train"], sets["validation"] = _hold_out(sets["train"], held_out)
+        sets = {split: sets[split] for split in splits}
     longest = max(dataset.longest for dataset in sets.values())
     size = f"vocabulary {len(tokenizer):,}; longest {longest:,} of {reading.length:,} tokens"
     return LraSets({**sets}, tokenizer, _summary(task, flavour, {**sets}, size))
@@ -117,7 +130,7 @@ def _load_texts(
     rows: Callable[[str], Iterator[Row]],
     tokenizer: Any,
     flavour: Flavour,
-    splits: Sequence[str],
+    splits: Iterable[str],
     check_counts: bool,
 ) -> dict[str, TextSet]:
     stored = {split: find_lra_task(task).validation if split == "validation" else split for split in splits}
@@ -128,6 +141,17 @@ def _load_texts(
         loaded[split] = TextSet(texts, tokenizer, flavour.length, flavour.padded, words)
         check_example_count(task, split, len(loaded[split]), published=check_counts)
     return {split: loaded[stored[split]] for split in splits}
+
+
+def _hold_out(train: TextSet, count: int) -> tuple[TextSet, TextSet]:
+    """The other rows, in their order, and `count` rows: of each class a share of the same size."""
+    if count >= len(train):
+        raise ValueError(f"held_out must be less than the {len(train):,} training examples; got {count:,}")
+    order = np.random.default_rng(0).permutation(len(train))
+    order = order[np.argsort(train.labels[order], kind="stable")]  # class after class, at random within a class
+    chosen = order[np.arange(count) * len(train) // count]  # evenly spaced
+    rest = np.setdiff1d(np.arange(len(train)), chosen)
+    return train.select(rest), train.select(np.sort(chosen))
 
 
 def _vocabulary_texts(rows: Iterable[Row], flavour: Flavour) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Texts of Long-Range Arena as token ids, all in one array."""
 
 from collections.abc import Callable, Iterable
+from copy import copy
 from itertools import chain, islice
 from typing import Any
 
@@ -66,6 +67,18 @@ class TextSet(Dataset[dict[str, Tensor]]):
                 item[f"{prefix}attention_mask"] = (ids != 0).long()
             item[f"{prefix}input_ids"] = ids
         return item | {"labels": torch.tensor(self.labels[index])}
+
+    def select(self, rows: NDArray[np.int64]) -> "TextSet":
+        """A set of these rows, in this order."""
+        chosen = copy(self)
+        texts = (rows[:, None] * self.texts + np.arange(self.texts)).flatten()
+        starts = np.concatenate([[0], self.ends[:-1]])[texts]
+        parts = [self.ids[start:end] for start, end in zip(starts, self.ends[texts], strict=True)]
+        chosen.ids = np.concatenate([self.ids[:0], *parts])
+        chosen.ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
+        chosen.labels = self.labels[rows]
+        chosen.longest = max((len(part) for part in parts), default=0)
+        return chosen
 
     def _text(self, number: int) -> Tensor:
         start = self.ends[number - 1] if number else 0

@@ -31,6 +31,7 @@ class LraData(Section):
     folder: str
     flavour: Literal["tnn", "skyformer"] = "tnn"  # whose preprocessing of the data
     length: PositiveInt | None = None  # longer texts are truncated to it; None: the published length
+    held_out: PositiveInt | None = None  # training examples of Text for validation, which is on its test set otherwise
     check_counts: bool = True  # refuse data whose number of examples is not the published one
 
     @field_validator("task")
@@ -138,6 +139,7 @@ def _load(recipe: LraRecipe, tokenizer: Any = None, splits: Sequence[Any] = ("tr
         length=data.length,
         tokenizer=tokenizer,
         check_counts=data.check_counts,
+        held_out=data.held_out,
     )
 
 
