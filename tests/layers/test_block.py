@@ -194,6 +194,31 @@ def test_dropout_acts_on_the_branches():
 
 
 @pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"glu_dropout": 1.0}, "channel_mixer"),
+        ({"glu_dropout": 1.0, "mixer": "transformer"}, "channel_mixer"),
+        ({"operator_dropout": 1.0}, "token_mixer"),
+    ],
+)
+def test_dropout_inside_a_branch(options, part):
+    """Nothing but the last bias is left."""
+    mixer = getattr(TNNBlock(8, **options), part)
+    x = torch.randn(2, 5, 8)
+    assert torch.equal(mixer(x), mixer.out_proj.bias.expand(2, 5, 8))
+    assert not torch.equal(mixer.eval()(x), mixer.out_proj.bias.expand(2, 5, 8))
+
+
+def test_an_unused_norm_is_counted_and_not_computed():
+    with_norm = TNNBlock(8, inner_norm="unused").eval()
+    plain = TNNBlock(8).eval()
+    assert count_parameters(with_norm).trained == count_parameters(plain).trained + 16
+    plain.load_state_dict({k: v for k, v in with_norm.state_dict().items() if "unused" not in k})
+    x = torch.randn(2, 5, 8)
+    assert torch.equal(with_norm(x), plain(x))
+
+
+@pytest.mark.parametrize(
     ("options", "owner"),
     [
         ({"causal": True}, "operator"),

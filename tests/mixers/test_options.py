@@ -31,6 +31,7 @@ OPERATOR = {  # of TNN: fields of the configuration
     "bandwidth_tolerance": [-1.0],
     "backend": ["x"],
     "expansion": [0, -1.0, 0.3],
+    "operator_dropout": FRACTIONS,
 }
 STATE_SPACE = {"dt_min": [*STEPS, 0.2], "dt_max": [*STEPS, 1e-4], "inner_dropout": FRACTIONS}
 BAD_OPTIONS = {

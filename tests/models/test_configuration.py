@@ -17,6 +17,7 @@ from tnn.models import configuration
         ({"norm": "group"}, "norm must be one of 'simple_rms', 'layer', 'rms', 'scale', 'batch'; got 'group'"),
         ({"final_norm": "group"}, "final_norm must be one of"),
         ({"inner_norm": "group"}, "inner_norm must be one of"),
+        ({"glu_dropout": 1.5}, "glu_dropout must be in"),
         ({"structure": "glu"}, "structure must be one of 'gtu\\+glu', 'gtu', 'attention\\+glu'; got 'glu'"),
         ({"decay": 1.5}, r"decay must be in \[0, 1\]; got 1.5"),
         ({"decay_mode": "maybe"}, "decay_mode must be one of"),
@@ -26,7 +27,7 @@ from tnn.models import configuration
         ({"coefficients": "free"}, "max_lags must be given"),
         ({"coefficients": "fixed"}, "coefficients must be one of"),
         ({"norm_position": "both"}, "norm_position must be one of 'pre', 'post'; got 'both'"),
-        ({"position_embedding": "rope"}, "position_embedding must be one of 'none', 'sinusoidal', 'learned'"),
+        ({"position_embedding": "rope"}, "position_embedding must be one of 'none', 'sinusoidal', 'interleaved', 'l"),
         ({"position_embedding": "learned"}, "max_position_embeddings must be given"),
         ({"pooling": "max"}, "pooling must be one of 'mean', 'first', 'last'; got 'max'"),
         ({"initializer": "zeros"}, "initializer must be one of"),
@@ -188,6 +189,14 @@ def test_presets_have_the_papers_counts(name):
     assert count.trained == trained
     if with_decays is not None:
         assert sum(count) == with_decays
+
+
+def test_the_language_model_starts_from_torchs_default():
+    model = tnn.TNNForCausalLM(tnn.load_preset("wikitext103-alm", vocab_size=1000, num_hidden_layers=1))
+    gtu = model.model.layers[0].token_mixer
+    for layer in (gtu.gate_proj, gtu.value_proj, gtu.out_proj):
+        assert layer.weight.abs().max().item() == pytest.approx(layer.in_features**-0.5, rel=0.01)
+    assert model.model.embed_tokens.weight.std().item() == pytest.approx(512**-0.5, rel=0.01)
 
 
 @pytest.mark.parametrize("name", ENCODERS)

@@ -155,6 +155,7 @@ VARIANTS = {
     "sine encoder, spread": {"rpe_activation": "sin", "decay": [0.5, 0.97]},
     "no decay, lags": {"decay_mode": "none", "max_lags": 5, "rpe_norm": "last_layer", "norm": "batch"},
     "free, positions": {"coefficients": "free", "max_lags": 6, "position_embedding": "sinusoidal", "norm": "scale"},
+    "interleaved positions": {"position_embedding": "interleaved", "inner_norm": "unused"},
     "learned positions": {"position_embedding": "learned", "max_position_embeddings": 80, "inner_norm": "rms"},
     "mixers": {"mixer": ["gtu", "attention"], "num_hidden_layers": 2, "norm_position": "post", "rpe_num_layers": 2},
 }

@@ -17,6 +17,7 @@ all_heads = pytest.mark.parametrize("head", HEADS)
 SETTINGS = {
     "default": {},
     "sinusoidal": {"position_embedding": "sinusoidal"},
+    "interleaved": {"position_embedding": "interleaved", "inner_norm": "unused"},
     "learned": {"position_embedding": "learned", "max_position_embeddings": 40},
     "post": {"norm_position": "post", "embedding_norm": True, "final_norm": None, "scale_embedding": False},
     "attention": {"mixer": "attention", "num_attention_heads": 2},

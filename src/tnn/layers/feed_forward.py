@@ -8,7 +8,7 @@ from tnn.layers.sequences import Mask
 
 
 class FeedForward(nn.Module):
-    """Two dense layers with an activation between them; each position alone.
+    """Two dense layers with an activation, and dropout, between them; each position alone.
 
     >>> import torch
     >>> from tnn.layers.feed_forward import FeedForward
@@ -16,17 +16,18 @@ class FeedForward(nn.Module):
     torch.Size([2, 10, 16])
     """
 
-    def __init__(self, hidden_size: int, expansion: float = 4, *, hidden_act: str = "gelu"):
+    def __init__(self, hidden_size: int, expansion: float = 4, *, hidden_act: str = "gelu", dropout: float = 0.0):
         super().__init__()
         inner = inner_size("expansion", hidden_size, expansion)
         self.hidden_act = hidden_act
         self._activation = activation("hidden_act", hidden_act)
         self.in_proj = nn.Linear(hidden_size, inner)
         self.out_proj = nn.Linear(inner, hidden_size)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (..., hidden_size)."""
-        return self.out_proj(self._activation(self.in_proj(x)))
+        return self.out_proj(self.dropout(self._activation(self.in_proj(x))))
 
     def extra_repr(self) -> str:
         return f"hidden_act={self.hidden_act}"

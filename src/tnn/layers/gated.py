@@ -6,7 +6,7 @@ from typing import Any, Unpack
 
 from torch import Tensor, nn
 
-from tnn._checks import check_positive, check_sequence
+from tnn._checks import check_fraction, check_positive, check_sequence
 from tnn.layers.activation import activation
 from tnn.layers.mixer import Mixer
 from tnn.layers.operator import OperatorOptions, ToeplitzOperator
@@ -58,6 +58,7 @@ class GatedToeplitzUnit(Mixer):
         dims: 1 mixes a sequence (..., n, hidden_size), 2 a grid (..., height, width, hidden_size).
         form: with dims=2, "sum" or "product"; see ToeplitzOperator2d.
         initializer_range: weights and biases of u, v, o start from N(0, initializer_range); None: torch's default.
+        operator_dropout: of what the operator has mixed, before the gate.
         options: the other keyword arguments of ToeplitzOperator (decay, rpe_size, max_lags, backend, ...).
 
     >>> import torch
@@ -81,6 +82,7 @@ class GatedToeplitzUnit(Mixer):
         dims: int = 1,
         form: str = "sum",
         initializer_range: float | None = 0.02,
+        operator_dropout: float = 0.0,
         **options: Unpack[OperatorOptions],
     ):
         self.check_options(
@@ -92,6 +94,7 @@ class GatedToeplitzUnit(Mixer):
             short_convolution=short_convolution,
             dims=dims,
             form=form,
+            operator_dropout=operator_dropout,
             **options,
         )
         super().__init__(hidden_size, causal=causal)
@@ -112,6 +115,7 @@ class GatedToeplitzUnit(Mixer):
             self.operator = ToeplitzOperator(inner, causal=causal, **options)
         else:
             self.operator = ToeplitzOperator2d(inner, form=form, causal=causal, **options)
+        self.dropout = nn.Dropout(operator_dropout)
 
     @classmethod
     def check_options(
@@ -126,10 +130,12 @@ class GatedToeplitzUnit(Mixer):
         dims: int = 1,
         form: str = "sum",
         initializer_range: float | None = 0.02,
+        operator_dropout: float = 0.0,
         **options: Unpack[OperatorOptions],
     ) -> None:
         inner = inner_size("expansion", hidden_size, expansion)
         activation("hidden_act", hidden_act)
+        check_fraction("operator_dropout", operator_dropout)
         if dims not in (1, 2):
             raise ValueError(f"dims must be 1 (a sequence) or 2 (a grid); got {dims!r}")
         if not isinstance(input_gate, bool):
@@ -159,6 +165,7 @@ class GatedToeplitzUnit(Mixer):
             "dims": getattr(config, "dims", 1),
             "form": getattr(config, "form", "sum"),
             "initializer_range": config.initializer_range if config.initializer == "gtu" else None,
+            "operator_dropout": config.operator_dropout,
             "num_poles": (config.state_space[layer] or {}).get("poles") if config.state_space else None,
             **{name: getattr(config, name) for name in fields},
         }
@@ -194,14 +201,14 @@ class GatedToeplitzUnit(Mixer):
             gate, value = self._activation(gate), self._activation(value)
         # The value is not zero at padded positions: the operator masks it.
         mixed = self.operator(value, sequences) if state is None else self.operator(value, sequences, state)
-        return self.out_proj(gate * mixed)
+        return self.out_proj(gate * self.dropout(mixed))
 
     def extra_repr(self) -> str:
         return f"hidden_act={self.hidden_act}"
 
 
 class GatedLinearUnit(nn.Module):
-    """w3( act(w1 x) * w2 x ): channel mixing, each position alone.
+    """w3( act(w1 x) * w2 x ): channel mixing, each position alone; `dropout` is of the gate act(w1 x).
 
     >>> import torch
     >>> from tnn.layers import GatedLinearUnit
@@ -209,7 +216,7 @@ class GatedLinearUnit(nn.Module):
     torch.Size([2, 10, 16])
     """
 
-    def __init__(self, hidden_size: int, expansion: float = 1, *, hidden_act: str = "silu"):
+    def __init__(self, hidden_size: int, expansion: float = 1, *, hidden_act: str = "silu", dropout: float = 0.0):
         super().__init__()
         inner = inner_size("expansion", hidden_size, expansion)
         self.hidden_size = hidden_size
@@ -218,12 +225,13 @@ class GatedLinearUnit(nn.Module):
         self.gate_proj = nn.Linear(hidden_size, inner)
         self.value_proj = nn.Linear(hidden_size, inner)
         self.out_proj = nn.Linear(inner, hidden_size)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
         """x (..., hidden_size), mask (...). Each position is mapped alone: padding is only kept from the gradients."""
         check_sequence("x", x, self.hidden_size)
         x, _ = resolve_mask(x, mask)
-        return self.out_proj(self._activation(self.gate_proj(x)) * self.value_proj(x))
+        return self.out_proj(self.dropout(self._activation(self.gate_proj(x))) * self.value_proj(x))
 
     def extra_repr(self) -> str:
         return f"hidden_act={self.hidden_act}"

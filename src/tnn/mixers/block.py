@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
 
@@ -11,12 +11,13 @@ from tnn.layers.activation import activation
 from tnn.layers.feed_forward import FeedForward
 from tnn.layers.gated import GatedLinearUnit, inner_size
 from tnn.layers.mixer import Mixer
-from tnn.layers.norm import NORMS, make_norm
+from tnn.layers.norm import NORMS, LayerNorm, make_norm
 from tnn.layers.sequences import Mask, Sequences, resolve_mask
 from tnn.layers.state import States
 from tnn.mixers.registry import find_mixer
 
 NORM_POSITIONS = ("pre", "post")
+INNER_NORMS = (*NORMS, "unused")
 CHANNEL_MIXERS: dict[str, Callable[..., nn.Module]] = {"glu": GatedLinearUnit, "ffn": FeedForward}
 
 
@@ -30,11 +31,13 @@ class TNNBlock(nn.Module):
             one with softmax attention in place of the GTU.
         causal: an output depends on inputs up to its own position only.
         glu_expansion: the channel mixer (GLU or feed-forward) works on `glu_expansion * hidden_size` channels inside.
+        glu_dropout: inside the channel mixer: of the gate of the GLU, or of what a feed-forward layer has activated.
         hidden_act: the activation of the channel mixer, and of the GTU.
         norm: "simple_rms", "layer", "rms", "scale" or "batch".
         norm_position: "pre" or "post".
-        inner_norm: a second norm and a second skip connection around the token mixer, as in the paper's Long-Range
-            Arena models.
+        inner_norm: a second norm and a second skip connection around the token mixer, as in the Long-Range Arena
+            models of the paper's main table. "unused": a LayerNorm that is counted but not computed, as in the released
+            ones.
         dropout: of what each half adds.
         options: the options of the mixer. For "tnn" and "gtu" these are the keyword arguments of GatedToeplitzUnit
             (expansion, decay, rpe_size, dims, ...); attention takes num_heads.
@@ -57,6 +60,7 @@ class TNNBlock(nn.Module):
         mixer: str = "tnn",
         causal: bool = False,
         glu_expansion: float = 1,
+        glu_dropout: float = 0.0,
         hidden_act: str = "silu",
         norm: str = "simple_rms",
         norm_position: str = "pre",
@@ -70,6 +74,7 @@ class TNNBlock(nn.Module):
             mixer=mixer,
             causal=causal,
             glu_expansion=glu_expansion,
+            glu_dropout=glu_dropout,
             hidden_act=hidden_act,
             norm=norm,
             norm_position=norm_position,
@@ -84,13 +89,14 @@ class TNNBlock(nn.Module):
         token_mixer = entry.cls(hidden_size, causal=causal, **_with_activation(entry.cls, options, hidden_act))
         self.token_norm = nn.Identity() if token_mixer.owns_residual else make_norm(norm, hidden_size)
         self.token_mixer: nn.Module = token_mixer
-        if inner_norm is not None:
+        self.unused_norm = UnusedNorm(hidden_size) if inner_norm == "unused" else None
+        if inner_norm in NORMS:
             self.token_mixer = InnerResidual(make_norm(inner_norm, hidden_size), token_mixer)
         self.channel_norm = self.channel_mixer = None
         if entry.channel_mixer is not None:
             self.channel_norm = make_norm(norm, hidden_size)
             make = CHANNEL_MIXERS[entry.channel_mixer]
-            self.channel_mixer = make(hidden_size, glu_expansion, hidden_act=hidden_act)
+            self.channel_mixer = make(hidden_size, glu_expansion, hidden_act=hidden_act, dropout=glu_dropout)
         self.dropout = nn.Dropout(dropout)
 
     @staticmethod
@@ -100,6 +106,7 @@ class TNNBlock(nn.Module):
         mixer: str,
         causal: bool,
         glu_expansion: float,
+        glu_dropout: float,
         hidden_act: str,
         norm: str,
         norm_position: str,
@@ -115,8 +122,9 @@ class TNNBlock(nn.Module):
         check_choice("norm", norm, NORMS)
         check_choice("norm_position", norm_position, NORM_POSITIONS)
         if inner_norm is not None:
-            check_choice("inner_norm", inner_norm, NORMS)
+            check_choice("inner_norm", inner_norm, INNER_NORMS)
         check_fraction("dropout", dropout)
+        check_fraction("glu_dropout", glu_dropout)
         entry.check(hidden_size, causal=causal, **_with_activation(entry.cls, options, hidden_act))
 
     @property
@@ -170,6 +178,19 @@ class InnerResidual(nn.Module):
     def forward(self, x: Tensor, mask: Mask = None, state: States = None) -> Tensor:
         x, sequences = resolve_mask(x, mask)
         return x + self.mixer(self.norm(x, sequences), sequences, state)
+
+
+class UnusedNorm(LayerNorm):
+    """Parameters that a published model has, and its tables count, without using them."""
+
+    def __init__(self, hidden_size: int):
+        super().__init__(hidden_size)
+        self.train()
+
+    def train(self, mode: bool = True) -> Self:
+        """Also freezes it again: see `Mixer.train`."""
+        self.requires_grad_(False)
+        return super().train(mode)
 
 
 def _with_activation(cls: type[Mixer], options: dict[str, Any], hidden_act: str) -> dict[str, Any]:

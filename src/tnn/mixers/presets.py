@@ -97,7 +97,7 @@ LRA: Fields = {
     "norm": "batch",
     "final_norm": "batch",
     "hidden_act": "gelu",
-    "position_embedding": "sinusoidal",
+    "position_embedding": "interleaved",
     "embedding_dropout": 0.1,
     "initializer": "torch",
 }
@@ -170,8 +170,9 @@ def mini_masked_lm(*groups: Fields, **fields: Any) -> Preset:
     return Preset("mini-blm-{mixer}", merge(MINI_MASKED_LM, *groups, fields))
 
 
+MINI_POSITIONS: Fields = {"position_embedding": "sinusoidal"}  # as in the language models
 # Tables of positions, which must cover the 2,048 tokens of the task, are not counted in these sizes.
-MINI_LRA: Fields = LRA_TEXT | LRA_TASKS["listops"] | sizes(2, 32)
+MINI_LRA: Fields = LRA_TEXT | LRA_TASKS["listops"] | sizes(2, 32) | MINI_POSITIONS
 MINI_LRA_ATTENTION: Fields = {"num_attention_heads": 2, "glu_expansion": 2.25}
 
 
@@ -179,7 +180,7 @@ def mini_lra(*groups: Fields, **fields: Any) -> Preset:
     return Preset("mini-lra-{mixer}", merge(MINI_LRA, *groups, fields))
 
 
-MINI_LRA_IMAGE: Fields = LRA_IMAGE | LRA_TASKS["image"] | sizes(2, 32)
+MINI_LRA_IMAGE: Fields = LRA_IMAGE | LRA_TASKS["image"] | sizes(2, 32) | MINI_POSITIONS
 MINI_LRA_IMAGE_ATTENTION: Fields = {"num_attention_heads": 2, "glu_expansion": 3}
 
 

@@ -15,7 +15,8 @@ ChannelMixer = Literal["glu", "ffn"]
 MixerClass = TypeVar("MixerClass", bound=type[Mixer])
 
 _ENTRIES: dict[str, MixerEntry] = {}
-_BLOCK_OPTIONS = ("mixer", "glu_expansion", "norm", "norm_position", "inner_norm", "dropout")  # of TNNBlock itself
+# Of TNNBlock itself.
+_BLOCK_OPTIONS = ("mixer", "glu_expansion", "glu_dropout", "norm", "norm_position", "inner_norm", "dropout")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tnn.models.migration import current_fields
 
 logger = logging.get_logger(__name__)
 
-POSITION_EMBEDDINGS = ("none", "sinusoidal", "learned")
+POSITION_EMBEDDINGS = ("none", "sinusoidal", "interleaved", "learned")
 POOLINGS = ("mean", "first", "last")
 INITIALIZERS = ("gtu", "normal", "torch")
 MOST_LAYERS = 1000  # more would take minutes to build, only to run out of memory
@@ -59,6 +59,8 @@ class TNNBlockConfig(PreTrainedConfig):
     final_norm: str | None = "layer"
     dropout: float = 0.0
     embedding_dropout: float | None = None
+    glu_dropout: float = 0.0
+    operator_dropout: float = 0.0
     position_embedding: str = "none"
     max_position_embeddings: int | None = None
     pooling: str = "mean"
@@ -189,6 +191,7 @@ class TNNBlockConfig(PreTrainedConfig):
             "mixer": mixer,
             "causal": False,
             "glu_expansion": self.glu_expansion,
+            "glu_dropout": self.glu_dropout,
             "hidden_act": self.hidden_act,
             "norm": self.norm,
             "norm_position": self.norm_position,
@@ -215,11 +218,13 @@ class TNNConfig(TNNBlockConfig):
       coefficients. `coefficients="free"` learns `max_lags` of them instead; with "rpe", `max_lags` zeroes all lags from
       there on.
     - `norm` of a block ("simple_rms", "layer", "rms", "batch"), at `norm_position` "pre" or "post"; `inner_norm` puts
-      another norm and skip around the GTU; `final_norm` (None: without) follows the last block, and `embedding_norm`
-      puts a LayerNorm after the embedding.
+      another norm and skip around the GTU ("unused": only its parameters, see TNNBlock); `final_norm` (None: without)
+      follows the last block, and `embedding_norm` puts a LayerNorm after the embedding.
     - `scale_embedding`: multiply embeddings by sqrt(hidden_size). `position_embedding`: "none", "sinusoidal" (for any
-      length) or "learned" (for `max_position_embeddings`; None otherwise: there is no limit).
-    - `dropout` of what a block adds and, unless `embedding_dropout` is given, of the embedding.
+      length; sines, then cosines, counted from 2), "interleaved" (sines and cosines in turn, counted from 0) or
+      "learned" (for `max_position_embeddings`; None otherwise: there is no limit).
+    - `dropout` of what a block adds and, unless `embedding_dropout` is given, of the embedding. `glu_dropout` of the
+      gate inside the GLU, `operator_dropout` of what the Toeplitz operator has mixed.
     - `pooling` ("mean" over the real tokens, "first", "last"), `classifier_act` (a hidden layer with this activation in
       the classifier, of `classifier_size` or `hidden_size` features; None: one linear map), `classifier_dropout`: for
       the classification heads.
