@@ -89,13 +89,25 @@ def test_a_shard_that_is_missing(folder):
     names = list(load_file(folder / "model-00001-of-00002.safetensors"))
     shards = {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(names)}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
-    with pytest.raises(OSError, match=r"model-00002-of-00002\.safetensors"):
+    with pytest.raises(
+        FileNotFoundError, match=r"model-00002-of-00002\.safetensors is missing, which has weights by model"
+    ):
+        load(folder)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "{}", '{"weight_map": 3}', '{"weight_map": {"lm_head.weight": 3}}'])
+def test_a_damaged_index(folder, text):
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(ValueError, match=r"model\.safetensors\.index\.json is damaged: "):
         load(folder)
 
 
 def test_no_weights(folder):
     (folder / "model.safetensors").unlink()
-    with pytest.raises(OSError, match=r"no file named model\.safetensors"):
+    with pytest.raises(
+        FileNotFoundError, match=r"^there are no weights in \S+: model\.safetensors is missing, which save"
+    ):
         load(folder)
 
 
