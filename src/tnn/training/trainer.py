@@ -160,10 +160,13 @@ class RecipeTrainer(Trainer):
         self.model.tie_weights()
 
 
-def training_arguments(training: Training, steps: int, output: str, metric: str) -> TrainingArguments:
+def training_arguments(
+    training: Training, steps: int, output: str, metric: str, use_cache: bool = True
+) -> TrainingArguments:
     """The same update for any number of processes: they share the batch, and accumulate gradients of micro-batches.
 
     Exceptions are batch norm, mixup and cutmix: they combine the examples of one micro-batch.
+    `use_cache` is that of the model's configuration: the Trainer writes it there, and by default it would be False.
     """
     processes = PartialState().num_processes
     share, rest = divmod(training.batch_size, processes)
@@ -196,7 +199,7 @@ def training_arguments(training: Training, steps: int, output: str, metric: str)
         "fp16": training.precision == "fp16",
         "gradient_checkpointing": training.gradient_checkpointing,
         "torch_compile": training.compile,
-        "use_cache": True,  # of the saved configuration: the Trainer would set it to False
+        "use_cache": use_cache,
         "seed": training.seed,
         "logging_steps": training.log_every,
         "logging_first_step": True,
@@ -242,6 +245,10 @@ class JsonlLogger(TrainerCallback):
         values = {key: value for key, value in (logs or {}).items() if key not in HIDDEN}
         if state.is_world_process_zero and "train_runtime" not in values:
             self.log.add(state.global_step, values)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero:
+            self.log.add_checkpoint(state.global_step)
 
 
 class Progress(TrainerCallback):
