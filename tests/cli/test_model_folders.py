@@ -273,6 +273,12 @@ OUT = {
     "refused": (("show", "model", "--out", "/proc/a.png"), r"/proc/a\.png cannot be written"),
     "into a file": (("extrapolate", "model", "text", "--lengths", 4, "--out", "text"), "text is not a folder"),
     "into /proc": (("extrapolate", "model", "text", "--lengths", 4, "--out", "/proc/a"), "/proc/a cannot be written"),
+    "trained": (("train", "mini-alm", "--out", "text"), "text is not a folder"),
+    "trained in a file": (("train", "mini-alm", "--out", "text/a"), "text/a cannot be written: text is not a folder"),
+    "trained at no text": (("train", "mini-alm", "--out", "\udcff"), "cannot be written: its name is not valid UTF-8"),
+    "demo": (("demo", "--out", "text"), "text is not a folder"),
+    "demo at no text": (("demo", "--out", "\udcff"), "cannot be written: its name is not valid UTF-8"),
+    "tokenizer": (("data", "tokenizer", "text", "\udcff"), "cannot be written: its name is not valid UTF-8"),
     "converted": (("convert", "state-space", "model", "/proc/a"), "/proc/a cannot be written"),
 }
 

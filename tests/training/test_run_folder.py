@@ -1,5 +1,6 @@
 """The folder of a run: who may write into it, what a failed run leaves, and files of the wrong shape."""
 
+import errno
 import os
 import pty
 import select
@@ -8,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,7 +26,7 @@ from tnn.training.recipe import load_recipe, parse_recipe
 from tnn.training.run_lock import locked
 from tnn.training.run_recipe import Diverged, train
 from tnn.training.tasks.registry import find_task
-from tnn.training.trainer import RecipeTrainer
+from tnn.training.trainer import Progress, RecipeTrainer
 
 
 def run(recipe, folder, **options):
@@ -395,6 +398,22 @@ def test_a_closed_terminal_saves(recipe_file, tmp_path):
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 130
     assert runs.step_of(runs.last_checkpoint(out)) > 0
+
+
+@pytest.mark.parametrize(("code", "is_an_error"), [(errno.EIO, False), (errno.EPIPE, True)])
+@pytest.mark.parametrize("event", ["on_step_end", "on_log", "on_train_end"])
+def test_a_terminal_that_is_closed_before_its_signal(event, code, is_an_error):
+    """Writing to it fails; if nobody reads a pipe, that is an error as in any command."""
+
+    def write(*_):
+        raise OSError(code, os.strerror(code))
+
+    progress = Progress(1, "tokens")
+    progress.bar = SimpleNamespace(disable=False, update=write, set_postfix_str=write, close=write)
+    progress.on_step_begin(None, None, None)
+    state, logs = SimpleNamespace(is_world_process_zero=True, global_step=1), {"loss": 1.0, "learning_rate": 1.0}
+    with pytest.raises(BrokenPipeError) if is_an_error else nullcontext():
+        getattr(progress, event)(None, state, None, logs=logs)
 
 
 def test_nohup_stays():

@@ -10,7 +10,7 @@ from filelock import FileLock, Timeout
 LOCK = ".lock"
 
 
-def check_free(folder: Path) -> None:
+def check_unused(folder: Path) -> None:
     """A BlockingIOError if another process holds the lock of a folder. A folder without a lock is left as it is."""
     if (folder / LOCK).is_file():
         with locked(folder):

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from safetensors import SafetensorError
 
-from tnn._files import write_text
+from tnn._files import check_folder, check_name, write_text
 from tnn.models import load_preset
 from tnn.models.loading import read_config
 from tnn.training.checkpoints import CHECKPOINTS as CHECKPOINTS
@@ -17,7 +17,7 @@ from tnn.training.checkpoints import PREFIX, UNFINISHED, sync
 from tnn.training.checkpoints import last_checkpoint as last_checkpoint
 from tnn.training.checkpoints import step_of as step_of
 from tnn.training.recipe import dump_recipe, parse_recipe, read_yaml
-from tnn.training.run_lock import LOCK, check_free, locked
+from tnn.training.run_lock import LOCK, check_unused, locked
 from tnn.training.schema import Recipe
 from tnn.training.tasks.registry import find_task
 from tnn.training.tasks.setup import checked_model_folder
@@ -36,7 +36,9 @@ MICRO_BATCH = "training.micro_batch_size"  # may change too, unless examples of 
 @contextmanager
 def opened(folder: Path, recipe: Recipe, resume: bool) -> Iterator[None]:
     """The folder is checked, and locked until the run ends."""
-    check_free(folder)  # first: what another process has written there is no reason to give
+    check_name(folder)
+    check_folder(folder)
+    check_unused(folder)  # what another process has written there is no reason to give
     check(folder, recipe, resume)  # before anything is written
     with locked(folder):
         check(folder, recipe, resume)  # it may have changed before it was locked
