@@ -163,7 +163,7 @@ TOKENIZER = {
     "code": (
         "tokenizer_config.json",
         '{"auto_map": {"AutoTokenizer": ["code.T", null]}, "tokenizer_class": "T"}',
-        "custom code",
+        "it needs code of its own, and commands run none",
     ),
 }
 

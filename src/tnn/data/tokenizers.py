@@ -190,7 +190,9 @@ def _from_pretrained(folder: Path) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception:
+    except Exception as error:
+        if "trust_remote_code" in str(error):  # transformers' advice, which no command can follow
+            raise ValueError("it needs code of its own, and commands run none") from None
         if not any(file for pattern in VOCABULARIES for file in folder.glob(pattern)):
             raise ValueError(f"its {SAVED} is missing, which save_pretrained writes beside {SETTINGS}") from None
         raise

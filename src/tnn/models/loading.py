@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
-from transformers import AutoConfig, GenerationConfig
+from transformers import CONFIG_MAPPING, AutoConfig, GenerationConfig
 
 from tnn._checks import FLOAT_TYPES, check_positive
 from tnn._machine import physical_memory
@@ -41,6 +41,11 @@ def read_config(folder: Path, **changes: Any) -> Any:
     try:
         config: Any = AutoConfig.from_pretrained(folder, **LOCAL)
     except Exception as error:  # transformers trusts the types in the file, so that wrong ones can fail anywhere
+        if "trust_remote_code" in str(error):  # transformers' advice, which no command can follow
+            raise ValueError(f"{path}: the model needs code of its own, and commands run none") from error
+        kind = content.get("model_type")
+        if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+            raise ValueError(f'{path}: model_type must be "tnn" or "tnn_image"; got {kind!r}') from error
         raise ValueError(f"{path}: {_reason(error)}") from error
     if config.dtype is not None and config.dtype not in FLOAT_TYPES:
         raise ValueError(f"{path}: dtype must be float64, float32, bfloat16 or float16; got {config.dtype!r}")
