@@ -196,9 +196,7 @@ def test_checkpoints_that_are_gone_are_no_beginning(recipe, tmp_path):
             path.unlink()
     shutil.rmtree(out / "checkpoints")
     log = (out / "log.jsonl").read_bytes()
-    message = (
-        r"^the checkpoints in .*run/checkpoints are gone, the last of step 12: put them back, or start anew without"
-    )
+    message = r"^the checkpoints in .*run/checkpoints are gone, the last of step 12: put them back, or start anew with"
     with pytest.raises(FileNotFoundError, match=message):
         run(tiny, out, resume=True)
     assert (out / "log.jsonl").read_bytes() == log

@@ -213,10 +213,8 @@ def _resume_from(out: Path, run_log: runs.RunLog, session: _Session) -> Path | N
     """The last whole checkpoint. Log entries after it are removed."""
     checkpoint = choose_checkpoint(out, session.log)
     if session.resume and checkpoint is None and (step := run_log.last_saved()) is not None:
-        again = "put them back, or start anew without --resume"
-        raise FileNotFoundError(
-            f"the checkpoints in {out / runs.CHECKPOINTS} are gone, the last of step {step}: {again}"
-        )
+        gone = f"the checkpoints in {out / runs.CHECKPOINTS} are gone, the last of step {step}"
+        raise FileNotFoundError(f"{gone}: put them back, or start anew with another --out")
     run_log.cut(runs.step_of(checkpoint))
     if session.resume:
         start = "no checkpoint was written yet: starting" if checkpoint is None else "continuing"

@@ -208,7 +208,7 @@ class RunLog:
 
     def last_saved(self) -> int | None:
         """The step of the last checkpoint that was written, also if it is gone; None if there was none."""
-        return max((int(entry[SAVED]) for entry in self.entries() if SAVED in entry), default=None)
+        return max((int(entry["step"]) for entry in self.entries() if SAVED in entry), default=None)
 
     def add(self, step: int, values: dict[str, float]) -> None:
         with self.path.open("a") as file:
