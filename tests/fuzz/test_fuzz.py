@@ -87,7 +87,8 @@ COMMANDS = {
 def test_verdicts(name, tmp_path, monkeypatch):
     command, complaint = COMMANDS[name]
     monkeypatch.setattr(tnn.cli, "main", command)
-    monkeypatch.setattr(judging, "SECONDS", 1)
+    if complaint == "Hang":  # others may be slow: the machine may be busy
+        monkeypatch.setattr(judging, "SECONDS", 1)
     monkeypatch.setattr(judging, "MEMORY", 100 * 2**20)
     _, found, _ = verdict(Case(name, [], right=lambda result: result.out.startswith("fine")), tmp_path)
     assert complaint in found if complaint else not found
