@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tnn._files import atomic_path, check_folder, check_writable, is_special, write_text
+from tnn._files import atomic_path, check_folder, check_name, check_writable, is_special, write_text
 
 
 def contents(folder):
@@ -92,3 +92,9 @@ def test_places_that_cannot_be_written(tmp_path):
     check_folder(tmp_path / "new" / "one")
     check_writable(tmp_path / "file")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_names_for_libraries():
+    check_name(Path("a/né\n"))
+    with pytest.raises(ValueError, match="cannot be written: its name is not valid UTF-8"):
+        check_name(Path(os.fsdecode(b"a/\xff")))

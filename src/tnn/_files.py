@@ -63,6 +63,19 @@ def check_writable(path: Path) -> None:
         raise OSError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
+def check_name(path: Path) -> None:
+    """Called before the work: a ValueError if libraries that save models could not, as they take names in UTF-8 only.
+
+    >>> from pathlib import Path
+    >>> from tnn._files import check_name
+    >>> check_name(Path("é"))
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{path} cannot be written: its name is not valid UTF-8") from None
+
+
 def check_folder(path: Path) -> None:
     """Called before the work: an OSError if files could not be written into the folder `path`, old or new."""
     if path.exists() and not path.is_dir():

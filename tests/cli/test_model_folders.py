@@ -92,6 +92,40 @@ def test_no_command_runs_with_other_weights(place, command, change, message):
     assert sorted(place.rglob("*")) == before
 
 
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_no_weights(place, command):
+    (place / "model" / "model.safetensors").unlink()
+    assert_one_line(
+        invoke(*command), "there are no weights in model: model.safetensors is missing, which save_pretrained"
+    )
+
+
+HEADS = [
+    name for name in tnn.models.__all__ if name.startswith("TNN") and not name.endswith(("Config", "PreTrainedModel"))
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HEADS)
+def test_every_head_is_shown_and_exported(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    head = getattr(tnn.models, name)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "rpe_size": 4, "rpe_num_layers": 1}
+    text = {"vocab_size": 20, "is_decoder": name == "TNNForCausalLM"}
+    image = {"image_size": 8, "patch_size": 4}
+    config = head.config_class(**sizes, **(image if head.config_class is tnn.TNNImageConfig else text))
+    head(config).save_pretrained("model")
+    assert invoke("show", "model", "--length", 2).stdout == "model/kernels.png\n"
+    assert invoke("convert", "onnx", "model", "model.onnx").stdout.startswith(f"{name}, ")
+
+
+def test_a_head_without_a_task(place):
+    tnn.TNNForTokenClassification(tnn.TNNConfig(vocab_size=260, hidden_size=8, num_hidden_layers=1)).save_pretrained(
+        "model"
+    )
+    assert_one_line(invoke(*COMMANDS["evaluate"]), "a TNNForTokenClassification belongs to no task")
+
+
 @pytest.mark.slow
 def test_no_training_starts_from_other_weights(place):
     weights = load_file("model/model.safetensors")
@@ -129,7 +163,7 @@ TOKENIZER = {
     "code": (
         "tokenizer_config.json",
         '{"auto_map": {"AutoTokenizer": ["code.T", null]}, "tokenizer_class": "T"}',
-        "custom code",
+        "it needs code of its own, and commands run none",
     ),
 }
 
@@ -140,6 +174,32 @@ def test_a_damaged_tokenizer(place, monkeypatch, command, name, content, message
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked on standard input"))
     (place / "model" / name).write_bytes(content.encode(errors="surrogateescape"))
     assert_one_line(invoke(*COMMANDS[command]), f"model does not hold a tokenizer: .*{message}")
+
+
+@pytest.mark.parametrize("command", ["generate", "evaluate"])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "tokenizer_config.json",
+            "the tokenizer in model is not whole: tokenizer_config.json is missing; save_pretrained",
+        ),
+        (
+            "tokenizer.json",
+            "model does not hold a tokenizer: its tokenizer.json is missing, which save_pretrained writes",
+        ),
+    ],
+)
+def test_a_tokenizer_that_lacks_a_file(place, command, name, message):
+    (place / "model" / name).unlink()
+    assert_one_line(invoke(*COMMANDS[command]), message)
+
+
+def test_a_model_of_bytes_needs_no_tokenizer_files(place):
+    expected = invoke(*COMMANDS["generate"]).stdout
+    for name in ("tokenizer_config.json", "tokenizer.json"):
+        (place / "model" / name).unlink()
+    assert invoke(*COMMANDS["generate"]).stdout == expected
 
 
 def test_a_tokenizer_that_panics(place, capfd):
@@ -213,6 +273,12 @@ OUT = {
     "refused": (("show", "model", "--out", "/proc/a.png"), r"/proc/a\.png cannot be written"),
     "into a file": (("extrapolate", "model", "text", "--lengths", 4, "--out", "text"), "text is not a folder"),
     "into /proc": (("extrapolate", "model", "text", "--lengths", 4, "--out", "/proc/a"), "/proc/a cannot be written"),
+    "trained": (("train", "mini-alm", "--out", "text"), "text is not a folder"),
+    "trained in a file": (("train", "mini-alm", "--out", "text/a"), "text/a cannot be written: text is not a folder"),
+    "trained at no text": (("train", "mini-alm", "--out", "\udcff"), "cannot be written: its name is not valid UTF-8"),
+    "demo": (("demo", "--out", "text"), "text is not a folder"),
+    "demo at no text": (("demo", "--out", "\udcff"), "cannot be written: its name is not valid UTF-8"),
+    "tokenizer": (("data", "tokenizer", "text", "\udcff"), "cannot be written: its name is not valid UTF-8"),
     "converted": (("convert", "state-space", "model", "/proc/a"), "/proc/a cannot be written"),
 }
 

@@ -69,7 +69,7 @@ COMMANDS: list[tuple[float, list[str], Options]] = [
     (1, ["train", "run.yaml"], {"--list": [], "--resume": []}),
     (0.5, ["train", "--list"], {}),
     (1, ["reproduce"], {"--table": ["1"], "--help": []}),
-    (0.5, ["demo", "--out", "a-file"], {}),
+    (0.2, ["demo"], {"--out": ["new", "new/below"]}),
     (0.5, ["env"], {"--json": []}),
     (1, [], {"--mixer": ["nowhere:Class", "os:path", "tnn:x"], "--version": []}),
 ]
@@ -131,6 +131,7 @@ def _right(words: list[str], given: dict[str, str | None], samples: Samples, her
         "data tokenizer corpus new": lambda: lambda result: (here / "new" / "tokenizer.json").is_file(),
         "data generate listops --workers=1": lambda: _lists(given, here),
         "data generate pathfinder --workers=1": lambda: _contours(given, here),
+        "demo": lambda: lambda result: (here / (given.get("--out", "runs/demo") or "") / "report.html").is_file(),
         "train --list": lambda: lambda result: "mini-alm" in result.out.splitlines(),
     }
     make = makers.get(" ".join(words))

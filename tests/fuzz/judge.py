@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import tnn.cli
 
@@ -35,7 +35,7 @@ COMPLETE = re.compile(r"\.lock|.*\.lock")  # a lock file may stay: its holder is
 
 @dataclass(frozen=True)
 class Result:
-    """What a command did. `raised` is the traceback of what left it, other than an exit."""
+    """What a command did. `raised` is the traceback of what left it, other than an exit; or a violation in it."""
 
     code: int
     out: str
@@ -62,23 +62,33 @@ class Case:
     refused: Check | None = anything
 
 
-class Hang(BaseException):
-    """The time is over. Not an Exception: nothing in the package may catch it."""
+class Violation(BaseException):
+    """Never allowed. The boundary around the commands makes one line of it, as of anything: so it is noted too."""
+
+    noted: ClassVar[list[str]] = []
+
+    def __init__(self, message: str):
+        super().__init__(message)
+        self.noted.append(f"{type(self).__name__}: {message}")
 
 
-class Asked(BaseException):
+class Hang(Violation):
+    """The time is over."""
+
+
+class Asked(Violation):
     """The command wanted to read from standard input."""
 
 
 class _NoInput(io.TextIOBase):
     def readable(self) -> bool:
-        raise Asked
+        raise Asked("it read from standard input")
 
     def readline(self, *args: Any) -> str:
-        raise Asked
+        raise Asked("it read from standard input")
 
     def read(self, *args: Any) -> str:
-        raise Asked
+        raise Asked("it read from standard input")
 
 
 def verdict(case: Case, folder: Path) -> tuple[str, str, Result]:
@@ -91,7 +101,7 @@ def verdict(case: Case, folder: Path) -> tuple[str, str, Result]:
 
 def _complaint(case: Case, result: Result, before: dict[str, int], after: dict[str, int]) -> str:
     if result.raised:
-        return f"a traceback: {result.raised.strip().splitlines()[-1]}"
+        return f"it must not raise {result.raised.strip().splitlines()[-1]}"
     if "Traceback (most recent call last)" in result.err + result.out:
         return "a traceback was printed"
     if result.memory > MEMORY:
@@ -157,6 +167,7 @@ def run(args: list[str], folder: Path) -> Result:
     os.chdir(folder)
     sys.argv = ["tnn", *args]
     code, raised = 0, ""
+    Violation.noted.clear()
     with _captured() as printed, limited() as memory:
         start = time.perf_counter()
         try:
@@ -167,6 +178,7 @@ def run(args: list[str], folder: Path) -> Result:
             code, raised = 1, "".join(traceback.format_exception(error))
             del error
         seconds = time.perf_counter() - start
+    raised = raised or "\n".join(Violation.noted)
     os.chdir(old_folder)
     sys.argv, sys.path[:] = old_args, old_modules
     if old_cache is not None:

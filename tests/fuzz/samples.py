@@ -5,9 +5,12 @@ import math
 import pickle
 import random
 import shutil
-from functools import cached_property
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -24,6 +27,7 @@ from tnn.models import (
     TNNForSequenceClassification,
     TNNImageConfig,
 )
+from tnn.training.demo import Scale, demo
 from tnn.training.recipe import dump_recipe, parse_recipe
 
 WORDS = "a toeplitz matrix has the same entry along each diagonal so few numbers describe all of it é ∑".split()  # noqa: SIM905
@@ -167,7 +171,18 @@ class Samples:
         _save(_with_opinions(model), self.home / name)
         (self.home / name / "recipe.yaml").write_text(dump_recipe(parse_recipe(values)))
 
-    # --- a run
+    # --- a run, and a demo
+
+    @contextmanager
+    def small_demo(self) -> Iterator[None]:
+        """The demo with a small model, a small text and few steps; all else is as it is."""
+        sizes = (f"model.{name}={size}" for name, size in SIZES.items())
+        training = (f"training.{name}={value}" for name, value in TRAINING.items())
+        changes = (*sizes, *training, "training.warmup_steps=1", "training.evaluate_every=2")
+        data = (f"data.corpus={self.home / 'corpus'}", f"data.length={BLOCK}")
+        scale = Scale((*changes, *data), lengths=(BLOCK, 2 * BLOCK), contexts=(8,), new_tokens=4)
+        with patch("tnn.training.demo.demo", partial(demo, scale=scale)):
+            yield
 
     def _make_run(self) -> None:
         """A training of four steps; `run` is what is left if it was stopped after the last checkpoint."""

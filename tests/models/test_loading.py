@@ -89,13 +89,25 @@ def test_a_shard_that_is_missing(folder):
     names = list(load_file(folder / "model-00001-of-00002.safetensors"))
     shards = {name: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, name in enumerate(names)}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": shards}))
-    with pytest.raises(OSError, match=r"model-00002-of-00002\.safetensors"):
+    with pytest.raises(
+        FileNotFoundError, match=r"model-00002-of-00002\.safetensors is missing, which has weights by model"
+    ):
+        load(folder)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "{}", '{"weight_map": 3}', '{"weight_map": {"lm_head.weight": 3}}'])
+def test_a_damaged_index(folder, text):
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(ValueError, match=r"model\.safetensors\.index\.json is damaged: "):
         load(folder)
 
 
 def test_no_weights(folder):
     (folder / "model.safetensors").unlink()
-    with pytest.raises(OSError, match=r"no file named model\.safetensors"):
+    with pytest.raises(
+        FileNotFoundError, match=r"^there are no weights in \S+: model\.safetensors is missing, which save"
+    ):
         load(folder)
 
 
@@ -147,8 +159,12 @@ CONFIGURATIONS = {
     "a type": ({"dtype": "int64"}, r"dtype must be float64, .*got torch\.int64"),
     "no type": ({"dtype": 3}, r"dtype must be float64, .*got 3"),
     "labels by name": ({"id2label": 3}, "items|id2label"),
-    "another model": ({"model_type": "other"}, "model type `other`"),
-    "code": ({"model_type": "other", "auto_map": {"AutoConfig": "code.Config"}}, "contains custom code"),
+    "another model": ({"model_type": "other"}, "model_type must be .tnn. or .tnn_image.; got 'other'$"),
+    "no model": ({"model_type": [3]}, r"model_type must be .tnn. or .tnn_image.; got \[3\]$"),
+    "code": (
+        {"model_type": "other", "auto_map": {"AutoConfig": "code.Config"}},
+        "needs code of its own, and commands run",
+    ),
 }
 
 

@@ -150,6 +150,11 @@ def test_lists_in_both_readings(lists, tmp_path):
         assert model.config.num_labels == 10
     metrics = train(recipe, tmp_path / "run", log=quiet)
     assert {"eval_accuracy", "test_accuracy", "majority_test_accuracy"} <= set(metrics)
+    assert f"{metrics['test_accuracy']:.4f} on test, 8 examples" in evaluate(tmp_path / "run")
+    for name in ("tokenizer.json", "tokenizer_config.json"):  # its ids are never learned again, from other data
+        (tmp_path / "run" / name).unlink()
+        with pytest.raises(ValueError, match=r"its tokenizer.json is missing|has no tokenizer files"):
+            evaluate(tmp_path / "run")
 
 
 @pytest.mark.slow

@@ -1,12 +1,16 @@
 """The folder of a run: who may write into it, what a failed run leaves, and files of the wrong shape."""
 
+import errno
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -22,7 +26,7 @@ from tnn.training.recipe import load_recipe, parse_recipe
 from tnn.training.run_lock import locked
 from tnn.training.run_recipe import Diverged, train
 from tnn.training.tasks.registry import find_task
-from tnn.training.trainer import RecipeTrainer
+from tnn.training.trainer import Progress, RecipeTrainer
 
 
 def run(recipe, folder, **options):
@@ -54,6 +58,18 @@ def test_a_folder_is_used_by_one_process(recipe, tmp_path):
             runs.begin(out, recipe(), {})
             with pytest.raises(BlockingIOError, match=rf"run is in use by process {os.getpid()}: wait for it, or"):
                 run(recipe(), out, resume=resume)
+
+
+def test_a_folder_in_use_is_no_folder_that_exists_already(recipe, tmp_path):
+    out = tmp_path / "run"
+    with locked(out):
+        runs.begin(out, recipe(), {})
+        checkpoints.checkpoint_path(out, 5).mkdir(parents=True)
+        (checkpoints.checkpoint_path(out, 5) / "manifest.json").touch()
+        with pytest.raises(BlockingIOError, match=f"run is in use by process {os.getpid()}: wait for it"):
+            run(recipe(), out)
+    with pytest.raises(FileExistsError, match="run exists already"):
+        run(recipe(), out)
 
 
 def test_a_killed_process_leaves_no_lock(tmp_path):
@@ -130,6 +146,34 @@ def test_changed_data_are_refused(recipe, tmp_path, corpus, changed):
     assert "continuing at step 11" in run(tiny, out, resume=True, allow_changed_data=True)
 
 
+@pytest.mark.slow
+def test_a_text_that_was_moved(recipe, tmp_path, corpus):
+    out, tiny = tmp_path / "run", recipe()
+    run(tiny, out)
+    expected = weights(out)
+    undo_the_end(out)
+    moved = recipe(data={"corpus": str(corpus.rename(tmp_path / "elsewhere"))})
+    with pytest.raises(FileNotFoundError, match="no text at"):
+        run(tiny, out, resume=True)
+    assert "continuing at step 11" in run(moved, out, resume=True)
+    assert weights(out) == expected
+    assert runs.load_run_recipe(out) == moved
+
+
+@pytest.mark.slow
+def test_another_text_at_another_place(recipe, tmp_path, corpus):
+    out = tmp_path / "run"
+    run(recipe(), out)
+    undo_the_end(out)
+    shutil.copytree(corpus, tmp_path / "other")
+    (tmp_path / "other" / "train.txt").write_text((corpus / "train.txt").read_text().replace("few", "many"))
+    other = recipe(data={"corpus": str(tmp_path / "other")})
+    with pytest.raises(ValueError, match=r"^the data changed after the run in .*run began; --allow-changed-data"):
+        run(other, out, resume=True)
+    assert runs.load_run_recipe(out) == recipe()
+    assert "continuing at step 11" in run(other, out, resume=True, allow_changed_data=True)
+
+
 def _fingerprints(recipe):
     return find_task(recipe.task).build(recipe).fingerprints()
 
@@ -137,6 +181,39 @@ def _fingerprints(recipe):
 def test_changed_data_are_for_resuming(recipe, tmp_path):
     with pytest.raises(ValueError, match="give --resume too"):
         run(recipe(), tmp_path / "run", allow_changed_data=True)
+
+
+# --- checkpoints that are gone
+
+
+@pytest.mark.slow
+def test_checkpoints_that_are_gone_are_no_beginning(recipe, tmp_path):
+    out, tiny = tmp_path / "run", recipe()
+    run(tiny, out)
+    expected = weights(out)
+    for path in out.iterdir():
+        if path.name not in (*runs.WRITTEN, "checkpoints"):
+            path.unlink()
+    shutil.rmtree(out / "checkpoints")
+    log = (out / "log.jsonl").read_bytes()
+    message = r"^the checkpoints in .*run/checkpoints are gone, the last of step 12: put them back, or start anew with"
+    with pytest.raises(FileNotFoundError, match=message):
+        run(tiny, out, resume=True)
+    assert (out / "log.jsonl").read_bytes() == log
+    run(tiny, out)
+    assert weights(out) == expected
+
+
+def test_the_log_of_checkpoints(tmp_path):
+    log = runs.RunLog(tmp_path)
+    assert log.last_saved() is None
+    log.add(4, {"loss": 1.0})
+    assert log.last_saved() is None
+    log.add_checkpoint(5)
+    log.add_checkpoint(10)
+    assert log.last_saved() == 10
+    log.cut(5)
+    assert log.last_saved() == 5
 
 
 # --- results that are not finite
@@ -319,6 +396,22 @@ def test_a_closed_terminal_saves(recipe_file, tmp_path):
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 130
     assert runs.step_of(runs.last_checkpoint(out)) > 0
+
+
+@pytest.mark.parametrize(("code", "is_an_error"), [(errno.EIO, False), (errno.EPIPE, True)])
+@pytest.mark.parametrize("event", ["on_step_end", "on_log", "on_train_end"])
+def test_a_terminal_that_is_closed_before_its_signal(event, code, is_an_error):
+    """Writing to it fails; if nobody reads a pipe, that is an error as in any command."""
+
+    def write(*_):
+        raise OSError(code, os.strerror(code))
+
+    progress = Progress(1, "tokens")
+    progress.bar = SimpleNamespace(disable=False, update=write, set_postfix_str=write, close=write)
+    progress.on_step_begin(None, None, None)
+    state, logs = SimpleNamespace(is_world_process_zero=True, global_step=1), {"loss": 1.0, "learning_rate": 1.0}
+    with pytest.raises(BrokenPipeError) if is_an_error else nullcontext():
+        getattr(progress, event)(None, state, None, logs=logs)
 
 
 def test_nohup_stays():

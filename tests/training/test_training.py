@@ -59,6 +59,7 @@ def test_what_a_run_leaves(recipe, tmp_path):
     measured = run(tiny, out)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
     assert model.config.hidden_size == 16
+    assert model(torch.tensor([[5, 6]])).past_key_values.get_seq_length() == 2
     assert len(tokenizer) == model.config.vocab_size == 260
     assert runs.load_run_recipe(out) == tiny
     assert measured == runs.load_measured(out)
@@ -69,6 +70,12 @@ def test_what_a_run_leaves(recipe, tmp_path):
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["checkpoint-10", "checkpoint-12"]
     assert not list(out.glob("*.bin"))  # no pickles
     assert not list(out.glob(".*"))
+
+
+@pytest.mark.slow
+def test_a_model_without_a_cache_stays_so(recipe, tmp_path):
+    run(recipe(steps=1, model={"use_cache": False}), tmp_path / "run")
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "run").config.use_cache is False
 
 
 def test_evaluation_makes_no_cache(monkeypatch):

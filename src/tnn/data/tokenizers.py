@@ -16,15 +16,9 @@ SPECIAL = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_t
 GPT2_END = "<|endoftext|>"
 BYTE_VOCABULARY = len(SPECIAL) + 256
 LARGEST_VOCABULARY = 10_000_000  # the trainer reserves memory for all of it
-FILES = (
-    "tokenizer*",
-    "vocab.*",
-    "merges.txt",
-    "*.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template*",
-)
+SAVED, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+VOCABULARIES = (SAVED, "vocab.*", "merges.txt", "*.model")
+FILES = ("tokenizer*", *VOCABULARIES, "special_tokens_map.json", "added_tokens.json", "chat_template*")
 GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 UNUSED = 3  # extra entries, as in fairseq's dictionary for GPT-2, so that models with 50,264 tokens fit
 
@@ -168,7 +162,7 @@ def make_tokenizer(spec: str | Path, mask: bool = False) -> "PreTrainedTokenizer
         return byte_tokenizer(mask)
     if not path.exists():
         raise FileNotFoundError(f'no tokenizer {spec}: it must be "bytes", a folder or a tokenizer.json')
-    if path.is_dir() and not any((path / name).exists() for name in ("tokenizer.json", "tokenizer_config.json")):
+    if path.is_dir() and not any((path / name).exists() for name in (SAVED, SETTINGS)):
         return gpt2_tokenizer(path, mask)
     return _saved_tokenizer(path, mask)
 
@@ -178,12 +172,10 @@ def _saved_tokenizer(path: Path, mask: bool) -> "PreTrainedTokenizerFast":
 
     folder = path if path.is_dir() else path.parent
     with _reading(path):
-        if (folder / "tokenizer_config.json").exists():
+        if (folder / SETTINGS).exists():
             tokenizer = _from_pretrained(folder)
         else:  # a bare tokenizer.json does not say which tokens are special: go by name
-            tokenizer = PreTrainedTokenizerFast(
-                tokenizer_file=str(folder / "tokenizer.json" if path.is_dir() else path)
-            )
+            tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / SAVED if path.is_dir() else path))
             names = SPECIAL | {"mask_token": "<mask>"}
             tokenizer.add_special_tokens({role: t for role, t in names.items() if t in tokenizer.get_vocab()})
         _complete(tokenizer, path)
@@ -196,7 +188,14 @@ def _from_pretrained(folder: Path) -> Any:
     """Nothing is downloaded, and no code of the folder is run or asked for."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        if "trust_remote_code" in str(error):  # transformers' advice, which no command can follow
+            raise ValueError("it needs code of its own, and commands run none") from None
+        if not any(file for pattern in VOCABULARIES for file in folder.glob(pattern)):
+            raise ValueError(f"its {SAVED} is missing, which save_pretrained writes beside {SETTINGS}") from None
+        raise
 
 
 @contextmanager
@@ -259,7 +258,10 @@ def load_tokenizer(folder: Path, vocab_size: int) -> "PreTrainedTokenizerBase":
     >>> len(load_tokenizer(Path("no-such-folder"), vocab_size=260))
     260
     """
-    if tokenizer_files(folder):
+    if files := tokenizer_files(folder):
+        if folder / SETTINGS not in files:  # the special tokens would be others, or none
+            rest = f"save_pretrained writes it beside {files[0].name}"
+            raise FileNotFoundError(f"the tokenizer in {folder} is not whole: {SETTINGS} is missing; {rest}")
         with _reading(folder):
             tokenizer = _from_pretrained(folder)
             size = highest_id(tokenizer) + 1

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
-from transformers import AutoConfig, GenerationConfig
+from transformers import CONFIG_MAPPING, AutoConfig, GenerationConfig
 
 from tnn._checks import FLOAT_TYPES, check_positive
 from tnn._machine import physical_memory
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # or several files, and an index that names them
+INDEX = ".index.json"
 # Nothing is downloaded, and no code of the folder is run or asked for.
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
@@ -39,6 +41,11 @@ def read_config(folder: Path, **changes: Any) -> Any:
     try:
         config: Any = AutoConfig.from_pretrained(folder, **LOCAL)
     except Exception as error:  # transformers trusts the types in the file, so that wrong ones can fail anywhere
+        if "trust_remote_code" in str(error):  # transformers' advice, which no command can follow
+            raise ValueError(f"{path}: the model needs code of its own, and commands run none") from error
+        kind = content.get("model_type")
+        if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+            raise ValueError(f'{path}: model_type must be "tnn" or "tnn_image"; got {kind!r}') from error
         raise ValueError(f"{path}: {_reason(error)}") from error
     if config.dtype is not None and config.dtype not in FLOAT_TYPES:
         raise ValueError(f"{path}: dtype must be float64, float32, bfloat16 or float16; got {config.dtype!r}")
@@ -112,6 +119,7 @@ def load_strictly(
     """
     if not isinstance(config, head.config_class):
         raise ValueError(f"{folder / CONFIG}: the model_type {config.model_type!r} is not that of a {head.__name__}")
+    _check_weight_files(folder)
     dtypes = _dtypes(folder)
     if dtypes and config.num_hidden_layers > len(dtypes):
         layers = f"{config.num_hidden_layers:,} layers, and the weights are {len(dtypes):,} tensors"
@@ -139,6 +147,25 @@ def load_strictly(
     if (name := find_non_finite(model)) is not None:
         raise ValueError(f"the model in {folder} has weights that are not finite, first in {name}: it diverged")
     return model.eval()
+
+
+def _check_weight_files(folder: Path) -> None:
+    """A FileNotFoundError if there are no weights in a folder, or not all of their files."""
+    for name in WEIGHTS:
+        if (folder / name).is_file():
+            return
+        if (folder / f"{name}{INDEX}").is_file():
+            _check_shards(folder / f"{name}{INDEX}")
+            return
+    raise FileNotFoundError(f"there are no weights in {folder}: {WEIGHTS[0]} is missing, which save_pretrained writes")
+
+
+def _check_shards(index: Path) -> None:
+    names = _read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise ValueError(f"{index} is damaged: its weight_map must be an object with the names of files")
+    if missing := sorted({name for name in names.values() if not (index.parent / name).is_file()}):
+        raise FileNotFoundError(f"{index.parent / missing[0]} is missing, which has weights by {index.name}")
 
 
 def _differences(model: Any, info: dict[str, Any], dtypes: dict[str, str]) -> dict[str, Iterable[str]]:

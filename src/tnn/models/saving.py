@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tnn._files import atomic_path, check_writable
+from tnn._files import atomic_path, check_name, check_writable
 
 
 def check_free(out: Path) -> None:
@@ -14,6 +14,7 @@ def check_free(out: Path) -> None:
         raise FileExistsError(f"{out} exists already; give a folder that does not, or an empty one")
     if not out.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {out.parent} to put {out.name} into")
+    check_name(out)
     check_writable(out)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import tnn
-from tnn._files import write_text
+from tnn._files import check_folder, check_name, write_text
 from tnn.layers import count_parameters
 from tnn.ops import backends
 from tnn.training import runs
@@ -73,6 +73,8 @@ def demo(out: Path, scale: Scale = FULL, log: Log = print) -> Path:
     """
     start = perf_counter()
     new_figure(height=1)  # without matplotlib it fails here, not after the training
+    check_name(out)
+    check_folder(out)
     recipe = load_recipe("mini-alm", ["name=demo", *scale.changes])
     _train(recipe, out / MODEL, log)
     results = _measure(recipe, out, scale, log)

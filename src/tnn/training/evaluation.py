@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from tnn.models import TNNImageModel, TNNModel
+from tnn.models import TNNForTokenClassification, TNNImageModel, TNNModel
 from tnn.models.loading import architecture_of, load_strictly, read_config
 from tnn.training.runs import load_run_recipe
 from tnn.training.schema import Recipe
@@ -13,6 +13,8 @@ from tnn.training.tasks import language
 from tnn.training.tasks.registry import find_task, list_tasks
 from tnn.training.tasks.setup import checked_model_folder
 from tnn.training.tasks.task import EvaluationOptions, Task
+
+WITHOUT_TASK = (TNNForTokenClassification, TNNModel, TNNImageModel)
 
 
 def evaluate(
@@ -47,15 +49,15 @@ def evaluate(
 
 
 def load_model(folder: Path) -> Any:
-    """A model of any task, or one without a head, from a folder that save_pretrained wrote; on the best device.
+    """A model with any head, or without one, from a folder that save_pretrained wrote; on the best device.
 
     Its weights must be those of its file, exactly and finite: see `tnn.models.loading`.
     """
     folder = checked_model_folder(folder)
     config = read_config(folder)
     architecture = architecture_of(config, folder)
-    heads = {cls.__name__: cls for name in list_tasks() for cls in find_task(name).model_classes}
-    known = {**heads, **{cls.__name__: cls for cls in (TNNModel, TNNImageModel)}}
+    with_task = [cls for name in list_tasks() for cls in find_task(name).model_classes]
+    known: dict[str, Any] = {cls.__name__: cls for cls in (*with_task, *WITHOUT_TASK)}
     if architecture not in known:
         raise ValueError(f"{folder} must hold one of {', '.join(known)}; got a {architecture}")
     return load_strictly(known[architecture], folder, config).to(_device())
@@ -74,7 +76,7 @@ def _task_of(model: Any, recipe: Recipe | None) -> tuple[Task[Any], Recipe | Non
     tasks = (find_task(name) for name in list_tasks())
     task = next((task for task in tasks if isinstance(model, task.model_classes)), None)
     if task is None:
-        raise ValueError(f"a {type(model).__name__} has no head: there is nothing to evaluate")
+        raise ValueError(f"a {type(model).__name__} belongs to no task: there is nothing to evaluate")
     return task, None
 
 

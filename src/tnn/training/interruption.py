@@ -1,5 +1,6 @@
 """Signals that ask a run to end: it saves first."""
 
+import errno
 import os
 import signal
 import stat
@@ -50,6 +51,16 @@ class Interruption(TrainerCallback):
         if self.stopping:
             control.should_save = control.should_training_stop = True
         return control
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    """Around what is printed during a training: a terminal may be closed just before SIGHUP is handled."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
 
 
 def _numbers() -> list[signal.Signals]:

@@ -10,6 +10,13 @@ from filelock import FileLock, Timeout
 LOCK = ".lock"
 
 
+def check_unused(folder: Path) -> None:
+    """A BlockingIOError if another process holds the lock of a folder. A folder without a lock is left as it is."""
+    if (folder / LOCK).is_file():
+        with locked(folder):
+            pass
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Create a folder if necessary, and lock it for this process. Another one that holds it is a BlockingIOError.

@@ -133,12 +133,13 @@ def _run(setup: TrainingSetup, recipe: Recipe, out: Path, session: _Session) -> 
     in_main_process(lambda: _begin(out, recipe, fingerprints, session))
     steps = training.steps or math.ceil(len(setup.train) * (training.epochs or 1) / training.batch_size)  # type: ignore[arg-type]
     interruption, run_log = Interruption(), runs.RunLog(out)
+    use_cache = getattr(model.config, "use_cache", False)
     trainer = RecipeTrainer(
         training,
         out,
         setup.processor,
         model=model,
-        args=training_arguments(training, steps, str(out / runs.CHECKPOINTS), setup.metric),
+        args=training_arguments(training, steps, str(out / runs.CHECKPOINTS), setup.metric, use_cache),
         train_dataset=ShuffledEpochs(setup.train, training.seed, steps * training.batch_size, setup.repeats),
         eval_dataset=setup.validation,
         data_collator=setup.collate,
@@ -211,6 +212,9 @@ def _last_evaluation(trainer: RecipeTrainer, name: str) -> Metrics | None:
 def _resume_from(out: Path, run_log: runs.RunLog, session: _Session) -> Path | None:
     """The last whole checkpoint. Log entries after it are removed."""
     checkpoint = choose_checkpoint(out, session.log)
+    if session.resume and checkpoint is None and (step := run_log.last_saved()) is not None:
+        gone = f"the checkpoints in {out / runs.CHECKPOINTS} are gone, the last of step {step}"
+        raise FileNotFoundError(f"{gone}: put them back, or start anew with another --out")
     run_log.cut(runs.step_of(checkpoint))
     if session.resume:
         start = "no checkpoint was written yet: starting" if checkpoint is None else "continuing"

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from safetensors import SafetensorError
 
-from tnn._files import write_text
+from tnn._files import check_folder, check_name, write_text
 from tnn.models import load_preset
 from tnn.models.loading import read_config
 from tnn.training.checkpoints import CHECKPOINTS as CHECKPOINTS
@@ -17,12 +17,13 @@ from tnn.training.checkpoints import PREFIX, UNFINISHED, sync
 from tnn.training.checkpoints import last_checkpoint as last_checkpoint
 from tnn.training.checkpoints import step_of as step_of
 from tnn.training.recipe import dump_recipe, parse_recipe, read_yaml
-from tnn.training.run_lock import LOCK, locked
+from tnn.training.run_lock import LOCK, check_unused, locked
 from tnn.training.schema import Recipe
 from tnn.training.tasks.registry import find_task
 from tnn.training.tasks.setup import checked_model_folder
 
 RECIPE, LOG, FINGERPRINTS = "recipe.yaml", "log.jsonl", "fingerprints.json"
+SAVED = "checkpoint"  # the key of a log entry
 MODEL, MEASURED, SCRATCH = "config.json", "measured.json", ".model"
 WRITTEN = (RECIPE, LOG, FINGERPRINTS, LOCK)  # also before the first checkpoint
 RESUMABLE_KEYS = {  # keys with no effect on the weights: they may change when a run is resumed. A task may have more
@@ -35,6 +36,9 @@ MICRO_BATCH = "training.micro_batch_size"  # may change too, unless examples of 
 @contextmanager
 def opened(folder: Path, recipe: Recipe, resume: bool) -> Iterator[None]:
     """The folder is checked, and locked until the run ends."""
+    check_name(folder)
+    check_folder(folder)
+    check_unused(folder)  # what another process has written there is no reason to give
     check(folder, recipe, resume)  # before anything is written
     with locked(folder):
         check(folder, recipe, resume)  # it may have changed before it was locked
@@ -49,7 +53,8 @@ def check(folder: Path, recipe: Recipe, resume: bool) -> None:
     elif not (folder / RECIPE).is_file():
         raise FileNotFoundError(f"there is no run to resume in {folder}: it has no {RECIPE}")
     else:
-        resumable = RESUMABLE_KEYS | find_task(recipe.task).resumable_keys
+        task = find_task(recipe.task)
+        resumable = RESUMABLE_KEYS | task.resumable_keys | task.places  # other data have another fingerprint
         for key, old, new in _differences(_read_yaml(folder / RECIPE), read_yaml(dump_recipe(recipe))):
             if key not in resumable and (key != MICRO_BATCH or _mixes_examples(recipe)):
                 raise ValueError(f"{folder} has another recipe: {key} was {old}, and is {new} now")
@@ -196,6 +201,14 @@ class RunLog:
         """Remove all entries after a step, from which the run is resumed."""
         kept = [entry for entry in self.entries() if entry["step"] <= step]
         write_text(self.path, "".join(json.dumps(entry) + "\n" for entry in kept))
+
+    def add_checkpoint(self, step: int) -> None:
+        """A checkpoint was written after this step."""
+        self.add(step, {SAVED: step})
+
+    def last_saved(self) -> int | None:
+        """The step of the last checkpoint that was written, also if it is gone; None if there was none."""
+        return max((int(entry["step"]) for entry in self.entries() if SAVED in entry), default=None)
 
     def add(self, step: int, values: dict[str, float]) -> None:
         with self.path.open("a") as file:

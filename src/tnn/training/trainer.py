@@ -17,6 +17,7 @@ from transformers.integrations import get_available_reporting_integrations
 
 from tnn.models.finite import find_non_finite
 from tnn.training.checkpoints import CHECKPOINTS, UNFINISHED, checkpoint_path, find_damage, publish, rotate
+from tnn.training.interruption import printing
 from tnn.training.parameter_groups import parameter_groups
 from tnn.training.processes import in_any_process, in_main_process, on_cpu, shards_weights
 from tnn.training.runs import RunLog, writing
@@ -160,10 +161,13 @@ class RecipeTrainer(Trainer):
         self.model.tie_weights()
 
 
-def training_arguments(training: Training, steps: int, output: str, metric: str) -> TrainingArguments:
+def training_arguments(
+    training: Training, steps: int, output: str, metric: str, use_cache: bool = True
+) -> TrainingArguments:
     """The same update for any number of processes: they share the batch, and accumulate gradients of micro-batches.
 
     Exceptions are batch norm, mixup and cutmix: they combine the examples of one micro-batch.
+    `use_cache` is that of the model's configuration: the Trainer writes it there, and by default it would be False.
     """
     processes = PartialState().num_processes
     share, rest = divmod(training.batch_size, processes)
@@ -196,7 +200,7 @@ def training_arguments(training: Training, steps: int, output: str, metric: str)
         "fp16": training.precision == "fp16",
         "gradient_checkpointing": training.gradient_checkpointing,
         "torch_compile": training.compile,
-        "use_cache": True,  # of the saved configuration: the Trainer would set it to False
+        "use_cache": use_cache,
         "seed": training.seed,
         "logging_steps": training.log_every,
         "logging_first_step": True,
@@ -243,6 +247,10 @@ class JsonlLogger(TrainerCallback):
         if state.is_world_process_zero and "train_runtime" not in values:
             self.log.add(state.global_step, values)
 
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.is_world_process_zero:
+            self.log.add_checkpoint(state.global_step)
+
 
 class Progress(TrainerCallback):
     """A progress bar on a terminal, one line per log entry elsewhere. The speed counts training steps only."""
@@ -260,17 +268,19 @@ class Progress(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.steps, self.seconds = self.steps + 1, self.seconds + perf_counter() - self.begun
-        self.bar.update()
+        with printing():
+            self.bar.update()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         logs = logs or {}
         if not state.is_world_process_zero or "train_runtime" in logs:
             return
         line = self._training(logs) if "loss" in logs else _evaluation(logs)
-        if "loss" in logs and not self.bar.disable:
-            self.bar.set_postfix_str(line)
-        else:
-            tqdm.write(f"step {state.global_step:,}  {line}", file=sys.stderr)
+        with printing():
+            if "loss" in logs and not self.bar.disable:
+                self.bar.set_postfix_str(line)
+            else:
+                tqdm.write(f"step {state.global_step:,}  {line}", file=sys.stderr)
 
     def _training(self, logs: dict[str, float]) -> str:
         speed = self.amount * self.steps / max(self.seconds, 1e-9)
@@ -278,7 +288,8 @@ class Progress(TrainerCallback):
         return f"loss {logs['loss']:.4f}, lr {logs['learning_rate']:.2e}, {speed:,.0f} {self.unit}/s"
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.bar.close()
+        with printing():
+            self.bar.close()
 
 
 def _evaluation(logs: dict[str, float]) -> str:

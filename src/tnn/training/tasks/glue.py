@@ -57,6 +57,7 @@ class Glue(ClassificationTask[GlueRecipe]):
 
     recipe_class = GlueRecipe
 
+    places = frozenset({"data.glue"})
     source_key = "glue"
 
     @property

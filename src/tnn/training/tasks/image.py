@@ -57,6 +57,7 @@ class ImageClassification(ClassificationTask[ImageRecipe]):
 
     recipe_class = ImageRecipe
 
+    places = frozenset({"data.images"})
     source_key = "images"
 
     @property

@@ -44,6 +44,7 @@ class LanguageTask(Task[TextRecipe]):
 
     recipe_class = TextRecipe
     resumable_keys = frozenset({"data.cache"})
+    places = frozenset({"data.corpus", "data.train", "data.validation", "data.test"})
     is_causal: bool
 
     def build(self, recipe: TextRecipe) -> TrainingSetup:

@@ -52,6 +52,7 @@ class Lra(ClassificationTask[LraRecipe]):
     recipe_class = LraRecipe
 
     resumable_keys = frozenset({"data.check_counts"})
+    places = frozenset({"data.folder"})
     source_key = "folder"
 
     @property
@@ -104,8 +105,8 @@ class Lra(ClassificationTask[LraRecipe]):
         return new_model(head, preset_config(section.preset, head.config_class, wanted, changes))
 
     def evaluation_sets(self, folder: Path, model: Any, recipe: LraRecipe) -> EvaluationSets:
-        has_tokenizer = (folder / "tokenizer.json").is_file()
-        tokenizer = load_tokenizer(folder, model.config.vocab_size) if has_tokenizer else None
+        is_text = find_lra_task(recipe.data.task).kind != "pixels"
+        tokenizer = load_tokenizer(folder, model.config.vocab_size) if is_text else None
         sets = _load(recipe, tokenizer, ("validation", "test")).sets
         if sets["validation"] is sets["test"]:
             del sets["validation"]

@@ -47,6 +47,7 @@ class Task(Generic[RecipeType]):
 
     recipe_class: type[RecipeType]  # a subclass of Recipe with the section `data` and any other keys of the task
     resumable_keys: frozenset[str] = frozenset()  # keys with no effect on the weights: they may change with --resume
+    places: frozenset[str] = frozenset()  # keys that say where the data are: they may change if the data are the same
 
     @property
     def model_classes(self) -> tuple[type, ...]:
