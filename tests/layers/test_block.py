@@ -55,7 +55,7 @@ def test_short_convolution_is_a_depthwise_convolution(causal, taps):
     [
         ({"short_convolution": 0}, ValueError, "short_convolution must be at least 1; got 0"),
         ({"short_convolution": 4, "dims": 2}, ValueError, "short_convolution needs dims=1"),
-        ({"input_gate": 1}, TypeError, "input_gate must be True or False; got 1"),
+        ({"input_gate": 1}, TypeError, "input_gate must be true or false; got 1"),
     ],
 )
 def test_bad_options_of_a_unit_are_named(options, error, message):

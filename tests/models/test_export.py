@@ -223,7 +223,7 @@ class TestRefusals:
         step = DecodingStep(model)
         with pytest.raises(ValueError, match=r"one token per row; got shape \(1, 2\)"):
             step(random_ids(1, 2), *step.initial_states(1))
-        with pytest.raises(ValueError, match="must be 4 tensors, two per layer; got 3"):
+        with pytest.raises(ValueError, match="must be 4 tensors; got 3"):
             step(random_ids(1, 1), *step.initial_states(1)[1:])
         with pytest.raises(ValueError, match="batch must be at least 1; got 0"):
             step.initial_states(0)

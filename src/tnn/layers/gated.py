@@ -139,7 +139,7 @@ class GatedToeplitzUnit(Mixer):
         if dims not in (1, 2):
             raise ValueError(f"dims must be 1 (a sequence) or 2 (a grid); got {dims!r}")
         if not isinstance(input_gate, bool):
-            raise TypeError(f"input_gate must be True or False; got {input_gate!r}")
+            raise TypeError(f"input_gate must be true or false; got {input_gate!r}")
         if short_convolution is not None:
             check_positive("short_convolution", short_convolution)
             if dims == 2:
