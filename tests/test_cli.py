@@ -361,12 +361,33 @@ def test_convert_to_a_state_space(folder, tmp_path):
     done = invoke("convert", "state-space", model, out, "--tolerance", 1e-2)
     assert (done.exit_code, done.stderr) == (0, "")
     header, *rows = [line.split() for line in done.stdout.splitlines()]
-    assert header == ["layer", "states", "residual", "bound"]
+    assert header == ["layer", "states", "history", "residual", "bound"]
     config = AutoModelForCausalLM.from_pretrained(out).config
     assert [[int(r[0]), int(r[1])] for r in rows] == [[x["layer"], x["states"]] for x in config.state_space]
-    assert all(float(r[2]) <= 1e-2 for r in rows)
+    assert all(int(r[1]) < int(r[2]) and float(r[3]) <= 1e-2 for r in rows)
     assert len(AutoTokenizer.from_pretrained(out)) == 260
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model", "out"]
+
+
+def test_a_state_space_larger_than_the_history_is_not_made(folder, tmp_path):
+    model = folder(decay=0.3, rpe_activation="sin", rpe_size=64)
+    byte_tokenizer().save_pretrained(model)
+    made = invoke("convert", "state-space", model, tmp_path / "out", "--tolerance", 1e-6)
+    assert_one_line(made, r"layer 0: the exact history has \d+ inputs, and the best of .* decode exactly, or allow")
+    assert not (tmp_path / "out").exists()
+    options = ("--prompt", "a", "--max-new-tokens", 5)
+    exact = invoke("generate", model, *options)
+    done = invoke("generate", model, *options, "--decoder", "state-space", "--tolerance", 1e-6)
+    assert (done.exit_code, done.stdout) == (0, exact.stdout)
+    assert "decoding exactly" in done.stderr.splitlines()[0]
+
+
+def test_hybrids_are_converted_where_they_can_be(folder, tmp_path):
+    model = folder(decay=0.9, mixer=["tnn", "attention"], num_hidden_layers=2)
+    byte_tokenizer().save_pretrained(model)
+    done = invoke("convert", "state-space", model, tmp_path / "out", "--tolerance", 1e-2)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["layer", "0"]
+    assert "states per layer" in invoke("generate", tmp_path / "out", "--prompt", "a").stderr
 
 
 @pytest.mark.slow

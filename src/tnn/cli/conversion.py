@@ -34,7 +34,9 @@ def state_space(
     model: Model,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The new folder, for from_pretrained.")],
     tolerance: Annotated[float, typer.Option(help="Largest relative difference of the kernels.")] = 1e-3,
-    max_states: Annotated[int, typer.Option(help="Largest number of states per layer.")] = 64,
+    max_states: Annotated[
+        int | None, typer.Option(help="Largest number of states per layer.", show_default="that of exact decoding")
+    ] = None,
 ) -> None:
     """Convert a causal model to one that decodes in constant time and memory per token."""
     from tnn.data.tokenizers import tokenizer_files
@@ -66,6 +68,11 @@ def onnx(
     typer.echo(f"{type(loaded).__name__}, {out.stat().st_size / 1e6:.1f} MB: {out}")
 
 
-def _state_space_table(layers: list[dict[str, Any]]) -> str:
-    rows = [f"{x['layer']:5}  {x['states']:6}  {x['residual']:8.1e}  {x['bound']:7.1e}" for x in layers]
-    return "\n".join(["layer  states  residual    bound", *rows])
+def _state_space_table(layers: list[dict[str, Any] | None]) -> str:
+    """`history` is what exact decoding keeps in place of the states. A layer that was not converted has no row."""
+    rows = [
+        f"{x['layer']:5}  {x['states']:6}  {x['history']:7}  {x['residual']:8.1e}  {x['bound']:7.1e}"
+        for x in layers
+        if x is not None
+    ]
+    return "\n".join(["layer  states  history  residual    bound", *rows])

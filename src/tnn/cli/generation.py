@@ -98,9 +98,15 @@ def _refuse_nan(ids: Any, scores: Any) -> Any:
 def _with_decoder(network: Any, decoder: Decoder, tolerance: float) -> Any:
     if decoder == "exact" and not network.model.can_cache:
         raise ValueError("this model has no cache, because its outputs change with the length: use --decoder recompute")
-    if decoder == "state-space" and network.config.coefficients != "poles":
+    if decoder != "state-space" or network.config.coefficients == "poles":
+        return network
+    from tnn.models.state_space import LargerStateSpace
+
+    try:
         return network.to_state_space(tolerance)
-    return network
+    except LargerStateSpace as error:
+        typer.echo(f"{error}; decoding exactly", err=True)
+        return network
 
 
 def _encode_prompt(tokenizer: Any, prompt: str) -> list[int]:
@@ -112,7 +118,7 @@ def _encode_prompt(tokenizer: Any, prompt: str) -> list[int]:
 
 
 def _state_space_report(network: Any) -> list[str]:
-    layers = network.config.state_space or []
+    layers = [layer for layer in network.config.state_space or [] if layer is not None]
     if not layers:
         return []
     states = ", ".join(str(layer["states"]) for layer in layers)

@@ -96,14 +96,21 @@ class TNNForCausalLM(TNNPreTrainedModel, GenerationMixin):
         return hidden if self.head_proj is None else self.head_proj(hidden)
 
     def to_state_space(
-        self, tolerance: float = 1e-3, max_states: int = 64, *, method: str = "poles", length: int | None = None
+        self,
+        tolerance: float = 1e-3,
+        max_states: int | None = None,
+        *,
+        method: str = "poles",
+        length: int | None = None,
     ) -> "TNNForCausalLM":
         """A model that decodes in constant time and memory, with kernels within `tolerance` of this one's.
 
-        Each layer gets the fewest poles with which the L1 norm of the difference, relative to that of the kernel, is
-        within the tolerance in every channel; `config.state_space` reports states, residual and the bound on the
-        output that follows. A layer that needs more than `max_states` is refused. `method="dft"` is the published
-        conversion, exact for `length` tokens with as many states, and wrong after them.
+        Each layer gets few poles with which the L1 norm of the difference, relative to that of the kernel, is within
+        the tolerance in every channel; `config.state_space` reports states, the inputs of the exact `history` that
+        they replace, residual and the bound on the output that follows. A layer that needs more than `max_states` is
+        refused; None: as many as the exact history has inputs, because with more of them exact decoding is the smaller
+        of the two. `method="dft"` is the published conversion, exact for `length` tokens with as many states, and wrong
+        after them.
 
         >>> from tnn import TNNConfig, TNNForCausalLM
         >>> model = TNNForCausalLM(TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, decay=0.9)).eval()

@@ -19,16 +19,22 @@ class LayerReport(NamedTuple):
     """How well the state space of one layer replaces its operator."""
 
     layer: int
-    states: int  # poles, conjugates counted
+    states: int  # poles, conjugates counted: numbers per channel, beside the newest inputs
+    history: int | None  # inputs per channel that exact decoding keeps; None: all
     residual: float  # worst channel's L1 difference of the kernels, relative to the kernel's own L1 norm
     bound: float  # of |y - y of the exact operator| for inputs up to 1, in any channel, at any length
 
 
-def convert(model: Any, tolerance: float, max_states: int, method: str, length: int | None) -> Any:
+class LargerStateSpace(ValueError):
+    """A state space within the tolerance would be larger than what exact decoding keeps."""
+
+
+def convert(model: Any, tolerance: float, max_states: int | None, method: str, length: int | None) -> Any:
     """See TNNForCausalLM.to_state_space."""
     check_choice("method", method, METHODS)
     check_tolerance("tolerance", tolerance)
-    check_positive("max_states", max_states, at_least=2)  # poles come in pairs
+    if max_states is not None:
+        check_positive("max_states", max_states, at_least=2)  # poles come in pairs
     _refuse_adapters(model)
     operators = _convertible_operators(model)
     if method == "dft":
@@ -43,7 +49,8 @@ def convert(model: Any, tolerance: float, max_states: int, method: str, length: 
             raise ValueError("kernels without decay do not compress into few poles: decay must be below 1")
         realizations = {i: _realize(i, op, rate, tolerance, max_states) for i, op in operators.items()}
 
-    config = _converted_config(model.config, realizations, rate, length if method == "dft" else None)
+    reaches = {i: operator.reach for i, operator in operators.items()}
+    config = _converted_config(model.config, realizations, reaches, rate, length if method == "dft" else None)
     converted = type(model)(config).to(device=model.device, dtype=model.dtype)
     new = tuple(f"model.layers.{i}." for i in operators)
     kept = {k: v for k, v in model.state_dict().items() if not (k.startswith(new) and ".operator." in k)}
@@ -77,18 +84,23 @@ def _convertible_operators(model: Any) -> dict[int, ToeplitzOperator]:
     return operators
 
 
-def _realize(layer: int, operator: ToeplitzOperator, rate: float, tolerance: float, max_states: int) -> Realization:
+def _realize(
+    layer: int, operator: ToeplitzOperator, rate: float, tolerance: float, max_states: int | None
+) -> Realization:
     reach = operator.reach
     if reach is None:
         raise ValueError(f"layer {layer} has no bound on its lags: bandwidth_tolerance must be above 0")
     kernel = _kernel(layer, operator, reach)
-    realization = realize(kernel, rate, operator.truncation_bound().cpu(), tolerance=tolerance, max_states=max_states)
-    if not realization.residual <= tolerance:
-        raise ValueError(
-            f"layer {layer}: the best of up to {max_states} states leaves a residual of {realization.residual:.1e}, "
-            f"above the tolerance of {tolerance:g}; allow more with max_states, or a larger tolerance"
-        )
-    return realization
+    most = max(2, reach - 1) if max_states is None else max_states
+    realization = realize(kernel, rate, operator.truncation_bound().cpu(), tolerance=tolerance, max_states=most)
+    if realization.residual <= tolerance:
+        return realization
+    best = f"the best of up to {most} states leaves a residual of {realization.residual:.1e}"
+    if max_states is None:
+        history = f"the exact history has {reach} inputs"
+        raise LargerStateSpace(f"layer {layer}: {history}, and {best}: decode exactly, or allow a larger tolerance")
+    above = f"above the tolerance of {tolerance:g}"
+    raise ValueError(f"layer {layer}: {best}, {above}; allow more with max_states, or a larger tolerance")
 
 
 def _kernel(layer: int, operator: ToeplitzOperator, lags: int) -> Tensor:
@@ -100,7 +112,11 @@ def _kernel(layer: int, operator: ToeplitzOperator, lags: int) -> Tensor:
 
 
 def _converted_config(
-    config: TNNConfig, realizations: dict[int, Realization], rate: float, length: int | None
+    config: TNNConfig,
+    realizations: dict[int, Realization],
+    reaches: dict[int, int | None],
+    rate: float,
+    length: int | None,
 ) -> TNNConfig:
     converted = copy.deepcopy(config)
     converted.coefficients = "poles"
@@ -108,6 +124,6 @@ def _converted_config(
     converted.max_lags = length
     converted.state_space = [None] * config.num_hidden_layers
     for i, r in realizations.items():
-        report = LayerReport(i, r.states, r.residual, float((r.error + r.rounding).max()))
+        report = LayerReport(i, r.states, reaches[i], r.residual, float((r.error + r.rounding).max()))
         converted.state_space[i] = {"poles": len(r.kernel.poles), **report._asdict()}
     return converted

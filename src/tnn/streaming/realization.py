@@ -7,7 +7,7 @@ reported is measured on the result, rounded as it will be stored.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -35,10 +35,10 @@ class Realization(NamedTuple):
 
 
 def realize(kernel: Tensor, rate: float, tail: Tensor, *, tolerance: float, max_states: int) -> Realization:
-    """The smallest state space within `tolerance`, or the closest one with at most `max_states`: look at `residual`.
+    """A small state space within `tolerance`, or the closest one with at most `max_states`: look at `residual`.
 
-    `kernel` (lags, channels); `tail` (channels,) bounds the L1 norm of what follows these lags; `rate` < 1 is that of
-    the decay, which no pole exceeds.
+    More states are tried until there are enough, then bisection looks for fewer. `kernel` (lags, channels); `tail`
+    (channels,) bounds the L1 norm of what follows these lags; `rate` < 1 is that of the decay, which no pole exceeds.
 
     >>> import torch
     >>> from tnn.streaming import realize
@@ -59,14 +59,26 @@ def realize(kernel: Tensor, rate: float, tail: Tensor, *, tolerance: float, max_
     check_tolerance("tolerance", tolerance)
     check_positive("max_states", max_states, at_least=STEP)
     kernel, tail = kernel.double(), tail.double()
-    best: Realization | None = None
-    for poles in _candidates(kernel, rate, max_states):
-        candidate = _fit(kernel, poles, rate, tail)
-        if best is None or candidate.residual < best.residual:
-            best = candidate
+    poles_of, most = _pole_sets(kernel, rate)
+
+    def fit(pairs: int) -> Realization:
+        return _fit(kernel, poles_of(STEP * pairs), rate, tail)
+
+    few, many, most = 0, 1, max(1, min(max_states, most) // STEP)
+    tried = [fit(many)]
+    while tried[-1].residual > tolerance:
+        if many == most:
+            return min(tried, key=lambda candidate: candidate.residual)
+        few, many = many, min(2 * many, most)
+        tried.append(fit(many))
+    best = tried[-1]
+    while many - few > 1:
+        middle = (few + many) // 2
+        candidate = fit(middle)
         if candidate.residual <= tolerance:
-            return candidate
-    assert best is not None
+            best, many = candidate, middle
+        else:
+            few = middle
     return best
 
 
@@ -78,23 +90,25 @@ def _check_kernel(kernel: Tensor) -> None:
         raise ValueError("kernel must be finite; got NaN or infinity among its coefficients")
 
 
-def _candidates(kernel: Tensor, rate: float, max_states: int) -> Iterator[Tensor]:
-    """Sets of poles, complex, one of each conjugate pair; from few to many."""
+def _pole_sets(kernel: Tensor, rate: float) -> tuple[Callable[[int], Tensor], int]:
+    """A function from a number of states to poles, complex, one of each conjugate pair; and the most that it takes."""
     smooth = kernel[PoleKernel.DIRECT :]
     if len(smooth) < 5:  # too short for a shift of two leading vectors
-        yield torch.zeros(1, dtype=torch.complex128)
-        return
+        return lambda states: torch.zeros(1, dtype=torch.complex128), STEP
     left, scale, _ = torch.linalg.svd(smooth, full_matrices=False)
     rank = max(1, int((scale > RANK_TOLERANCE * scale[0]).sum()))
     basis = left[:, :rank] * scale[:rank]  # (lags, rank)
     rows = min(HANKEL_ROWS, (len(basis) + 1) // 2)
     hankel = basis.unfold(0, len(basis) - rows + 1, 1).flatten(1)  # row i: the basis from lag i on
     vectors = torch.linalg.eigh(hankel @ hankel.T).eigenvectors.flip(1)  # (rows, rows), the leading ones first
-    for states in range(STEP, min(max_states, rows - 1) + 1, STEP):
+
+    def poles_of(states: int) -> Tensor:
         leading = vectors[:, :states]
         poles = torch.linalg.eigvals(torch.linalg.lstsq(leading[:-1], leading[1:]).solution)
         poles = poles * (rate / poles.abs().clamp_min(1e-300)).clamp_max(1)  # no slower than the decay
-        yield poles[poles.imag >= 0]
+        return poles[poles.imag >= 0]
+
+    return poles_of, rows - 1
 
 
 @torch.no_grad()
