@@ -8,6 +8,7 @@ from paper.efficiency.speed import SPEED_EXPERIMENT
 from paper.harness.experiment import Experiment
 from paper.images import IMAGE_EXPERIMENT
 from paper.improved.enwik8 import ENWIK8_STUDY
+from paper.improved.ideas import IDEAS_STUDY
 from paper.improved.lra import LRA_STUDY
 from paper.language.ablations import DECAY_EXPERIMENT, RPE_EXPERIMENT, RPE_INPUT_EXPERIMENT, STRUCTURE_EXPERIMENT
 from paper.language.alm import ALM_EXPERIMENT
@@ -38,7 +39,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         OVERVIEW_EXPERIMENT,
     )
 }
-STUDIES: dict[str, Experiment] = {study.name: study for study in (ENWIK8_STUDY, LRA_STUDY)}
+STUDIES: dict[str, Experiment] = {study.name: study for study in (ENWIK8_STUDY, LRA_STUDY, IDEAS_STUDY)}
 
 
 def find_experiment(name: str) -> Experiment:

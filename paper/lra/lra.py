@@ -84,8 +84,7 @@ def _notes(table: LraTable, scale: Scale, findings: Findings) -> list[str]:
     if scale == "paper":
         return [
             "Rows up to skyformer read the data as Skyformer does, the others as the paper's authors do, as in the "
-            "paper. Skyformer clipped each gradient value at 1, and S4's kernels had their own learning rate: "
-            "here nothing is clipped, and all parameters have one rate."
+            "paper. Skyformer clipped each gradient value at 1: here nothing is clipped."
         ]
     absent = [f"{TITLES[task]}, {why}" for task, why in ABSENT.items() if task in table.tasks]
     rates = ", ".join(f"{rate:g}" for rate in RATES)

@@ -53,7 +53,12 @@ MINI_RPE: Fields = {"rpe_size": 32, "rpe_num_layers": 3}
 MINI_LRA: Fields = _sizes(2, 32, 1, 1.5) | {"position_embedding": "sinusoidal"}
 
 # The TNN that we recommend where the paper's is not needed; docs/better_tnn.md says why.
-RECOMMENDED_FIELDS: Fields = {"rpe_activation": "sin", "decay": [0.5, 0.97], "decay_mode": "learned"}
+RECOMMENDED_FIELDS: Fields = {
+    "rpe_activation": "sin",
+    "decay": [0.5, 0.97],
+    "decay_mode": "learned",
+    "initializer": "torch",
+}
 
 TEXT_PRESETS: dict[str, Fields] = {
     "wikitext103-alm": {"vocab_size": 50_264, "dropout": 0.1, "initializer": "torch"},
@@ -64,6 +69,9 @@ TEXT_PRESETS: dict[str, Fields] = {
     "lra-text-large": LARGE_TEXT | _sizes(4, 128, 1, 2) | TEXT | LARGE_RPE | {"decay": 0.9} | _dropout(0.1),
     "lra-listops-large": LARGE_TEXT | _sizes(4, 128, 1, 1) | LISTOPS | LARGE_RPE | TRUNCATED | {"decay_mode": "none"},
     "lra-retrieval-large": LARGE_TEXT | SMALL | RETRIEVAL | {"decay": 0.6},
+    "tnn-mini": RECOMMENDED_FIELDS | _sizes(4, 128, 2, 1) | MINI_RPE | {"vocab_size": 260},
+    "tnn-small": RECOMMENDED_FIELDS | _sizes(6, 256, 2, 1) | MINI_RPE | {"vocab_size": 8000},
+    "tnn-base": RECOMMENDED_FIELDS | _sizes(7, 512, 3, 1) | {"rpe_num_layers": 3, "vocab_size": 50_264, "dropout": 0.1},
     "mini-alm": _sizes(4, 128, 2, 1) | MINI_RPE | {"vocab_size": 260},
     "mini-blm": MASKED_LM | _sizes(4, 128, 2, 1) | MINI_RPE | {"vocab_size": 261},
     "mini-lra": LRA_TEXT | MINI_LRA | LISTOPS | {"decay": 0.95},

@@ -86,7 +86,7 @@ class Training(Section):
     power: PositiveFloat = 1.0  # of the polynomial; 1 is a straight line
     betas: tuple[Fraction, Fraction] = (0.9, 0.98)
     epsilon: PositiveFloat = 1e-8
-    weight_decay: NonNegativeFloat = 0.0  # decoupled, on every parameter
+    weight_decay: NonNegativeFloat = 0.0  # decoupled; not on parameters that ask for none
     clip: NonNegativeFloat = 0.0  # largest norm of the gradient; 0: no clipping
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     gradient_checkpointing: bool = False
