@@ -19,6 +19,7 @@ from paper.harness.records import Records
 from paper.harness.trainings import Search, Setup, search_trials, training_trial
 from paper.harness.trial import Metrics, Options, Trial, TrialContext
 from paper.improved.rows import RECOMMENDED, RIVALS, ROWS, VARIANTS, variant_fields
+from paper.improved.state_space import state_space_table, state_space_trial
 from tnn.layers import count_parameters
 from tnn.models import load_preset
 from tnn.training.evaluation import load_model, load_text
@@ -108,7 +109,13 @@ def _count(context: TrialContext, count: int) -> Metrics:
 
 def _plan(options: Options) -> list[Trial]:
     trials = [trial for row in options.methods or ROWS for part in row_trials(row, options) for trial in part]
-    return [floor_trial(options), *trials]
+    return [floor_trial(options), *trials, *_state_space_trials(options)]
+
+
+def _state_space_trials(options: Options) -> list[Trial]:
+    if RECOMMENDED not in (options.methods or ROWS):
+        return []
+    return [state_space_trial(trial) for trial in row_trials(RECOMMENDED, options)[1]]
 
 
 def _conclude(options: Options, records: Records) -> Outcome:
@@ -117,7 +124,11 @@ def _conclude(options: Options, records: Records) -> Outcome:
     bits = [_bits(trials, records, place) for place in range(len(LENGTHS))]
     floor = _floor(options, records)
     rates = collect(trials, records, "learning_rate")
-    tables = (_table(rows, trials, records, bits, rates, floor), _search_table(rows, options, records))
+    tables = (
+        _table(rows, trials, records, bits, rates, floor),
+        state_space_table(_state_space_trials(options), records),
+        _search_table(rows, options, records),
+    )
     claims = _claims([fully_run(values, trials) for values in bits])
     edge = at_the_edge(rates, SEARCH.rates)
     notes = _notes(options) + ((f"At the edge of the search: {', '.join(edge)}.",) if edge else ())

@@ -10,8 +10,10 @@ from paper.catalogue import EXPERIMENTS, STUDIES, find_experiment
 from paper.harness.trial import Options
 from paper.improved import enwik8, lra
 from paper.improved.enwik8 import ENWIK8_STUDY, FLOOR
+from paper.improved.ideas import BASE, IDEAS, IDEAS_STUDY, idea_trial
 from paper.improved.lra import LRA_STUDY, TASKS
 from paper.improved.rows import RECOMMENDED, RIVALS, ROWS
+from paper.improved.state_space import state_space_trial
 from tnn import models
 from tnn.layers import count_parameters
 
@@ -77,7 +79,15 @@ def test_the_verdicts_on_enwik8_need_every_seed(records, record):
     good = {row: [(2.0, 2.0)] * 3 for row in ROWS} | {RECOMMENDED: [(1.9, 1.89), (1.91, 1.9), (1.92, 1.92)]}
     add_enwik8(records, record, good)
     records.add(record(enwik8.floor_trial(Options()), test_losses=[3.0, 1.5, 1.6]))
+    states = [state_space_trial(trial) for trial in enwik8.row_trials(RECOMMENDED, Options())[1]]
+    numbers = {"states": [20, 30], "history": [131, 570], "bound": [0.01, 0.02], "losses": [1.4, 1.41]}
+    records.add(record(states[0], **numbers))
+    records.add(record(states[1], refused="the exact history is smaller"))
     outcome = ENWIK8_STUDY.conclude(Options(), records)
+    assert outcome.tables[1].rows[1:] == (
+        ("0", "20, 30", "131, 570", "0.01, 0.02", f"{1.4 / log(2):.4f}", f"{0.01 / log(2):+.5f}"),
+        ("1", "the exact history is smaller", "", "", "", ""),
+    )
     assert [claim.verdict for claim in outcome.claims] == ["holds", "holds"]
     table = outcome.tables[0].to_markdown()
     assert outcome.tables[0].rows[1][0] == RECOMMENDED
@@ -130,3 +140,22 @@ def test_the_verdict_on_text(records, record):
     assert outcome.tables[0].rows[1][0] == RECOMMENDED
     assert outcome.tables[0].rows[-1][:2] == ("most frequent class", "50.00")
     outcome.figure()
+
+
+def test_ideas_are_compared_with_their_base(records, record):
+    for row, loss in ((BASE, 1.5), ("deeper", 1.49), ("wider encoder", 1.51)):
+        records.add(record(idea_trial(row, Options()), eval_loss=loss, learning_rate=0.006))
+    records.add(record(idea_trial("shallower", Options()), failed="the loss is nan at step 7"))
+    outcome = IDEAS_STUDY.conclude(Options(), records)
+    assert [row[0] for row in outcome.tables[0].rows[1:]] == ["deeper", BASE, "wider encoder", "shallower"]
+    assert outcome.tables[0].rows[1][2] == f"{-0.01 / log(2):+.4f}"
+    outcome.figure()
+
+
+@pytest.mark.parametrize("row", [row for row in IDEAS if row != "wider encoder"])
+def test_ideas_have_the_same_size(row):
+    sizes = []
+    for each in (BASE, row):
+        config = models.TNNConfig(**idea_trial(each, Options()).settings["model"])
+        sizes.append(count_parameters(models.TNNForCausalLM(config)).trained)
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.05)
