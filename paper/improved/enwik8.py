@@ -76,7 +76,9 @@ def _model(row: str) -> dict[str, Any]:
         return {"preset": "mini-alm", "initializer": "torch", **variant_fields(row, expansion)}
     if is_own_mixer(row):
         return {"preset": "mini-alm", "initializer": "torch", "mixer": row}
-    return {"preset": f"mini-alm-{row}", "position_embedding": "none"}  # none of these rows needs positions
+    preset = f"mini-alm-{row}"
+    has_positions = load_preset(preset).position_embedding != "none"  # the published S4 has them, and needs none
+    return {"preset": preset, **({"position_embedding": "none"} if has_positions else {})}
 
 
 def _measure(folder: Path, recipe: Recipe) -> Metrics:

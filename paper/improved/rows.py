@@ -4,7 +4,7 @@ from typing import Any
 
 from tnn.mixers.tnn import RECOMMENDED_FIELDS
 
-PUBLISHED, RECOMMENDED = "tnn", "recommended"
+PUBLISHED, RECOMMENDED = "tnn", "sine-spread"
 RIVALS = ("gss", "s4")
 SPREAD = {"decay": [0.5, 0.97], "decay_mode": "learned"}  # half-lives of 1 to 23 lags, where they start
 SINE = {"rpe_activation": "sin"}
@@ -14,7 +14,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     PUBLISHED: {},
     "sine": {**SINE, "decay": 0.9, "decay_mode": "fixed"},
     "spread": SPREAD,
-    "sine-spread": {**SINE, **SPREAD},
     "input-gate": {"input_gate": True},
     RECOMMENDED: RECOMMENDED_FIELDS,
 }

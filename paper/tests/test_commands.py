@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import paper.__main__ as command
-from paper.catalogue import EXPERIMENTS
+from paper.catalogue import EXPERIMENTS, STUDIES
 from tnn.cli import app
 from tnn.cli.reproduce import is_clone
 
@@ -34,7 +34,7 @@ def tnn(*words):
 def test_python_m_paper():
     done = subprocess.run([sys.executable, "-m", "paper", "--list"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert {line.split()[0] for line in done.stdout.splitlines()} == set(EXPERIMENTS)
+    assert {line.split()[0] for line in done.stdout.splitlines()} == {*EXPERIMENTS, *STUDIES}
 
 
 def test_both_commands_say_the_same(clone):

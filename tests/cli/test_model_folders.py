@@ -115,7 +115,7 @@ def test_every_head_is_shown_and_exported(tmp_path, monkeypatch, name):
     image = {"image_size": 8, "patch_size": 4}
     config = head.config_class(**sizes, **(image if head.config_class is tnn.TNNImageConfig else text))
     head(config).save_pretrained("model")
-    assert invoke("show", "model", "--length", 2).stdout == "model/kernels.png\n"
+    assert invoke("show", "model", "--length", 2).stdout.splitlines()[-1] == "model/kernels.png"
     assert invoke("convert", "onnx", "model", "model.onnx").stdout.startswith(f"{name}, ")
 
 

@@ -49,7 +49,7 @@ SKYFORMER = {"text": 370_562, "listops": 209_802, "retrieval": 395_138, "pathfin
 SKYFORMER_METHODS = ["transformer", "kernelized", "skyformer", "nystromformer", "linformer"]
 SKYFORMER_METHODS += ["informer", "performer", "reformer", "bigbird"]
 AUTHORS_METHODS = ["transformer-ls", "flash", "flash-quad", "cosformer", "s4"]
-PIXEL_METHODS = [*SKYFORMER_METHODS, "transformer-ls", "cosformer", "flash", "s4"]
+PIXEL_METHODS = [*SKYFORMER_METHODS, "transformer-ls", "cosformer", "flash", "s4", "gss"]
 TABLES = ["gmlp", "synthesizer-dense", "synthesizer-random", "gfnet", "linformer"]  # of positions, whatever the width
 
 

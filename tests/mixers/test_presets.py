@@ -28,7 +28,7 @@ def copy_mixer():
 
 def test_names_are_unique_and_those_of_tnn_are_first():
     names = tnn.list_presets()
-    assert len(set(names)) == len(names) == 188
+    assert len(set(names)) == len(names) == 192
     own = [preset.name for preset in find_mixer("tnn").presets]
     assert names[: len(own)] == own
     assert "wikitext103-alm" in own
@@ -57,7 +57,7 @@ def test_presets_of_a_users_mixer():
     assert isinstance(tnn.load_preset("lra-pathfinder-copy"), TNNImageConfig)
     assert tnn.load_preset("lra-listops-copy").num_labels == 10
     unregister_mixer("copy")
-    assert len(tnn.list_presets()) == 188
+    assert len(tnn.list_presets()) == 192
     register_mixer("copy", Copy)  # for the fixture
 
 

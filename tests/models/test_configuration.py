@@ -149,6 +149,7 @@ SIZES = {
     "imagenet-tiny": (6_408_232, 6_422_056),
     "imagenet-small": (23_373_544, None),
 }
+RECOMMENDED = {"tnn-mini": 675_200, "tnn-small": 5_723_584, "tnn-base": 48_590_016}
 ENCODERS = {
     "lra-text": 66_624,
     "lra-listops": 66_624,
@@ -178,7 +179,12 @@ def test_the_tables_name_every_preset():
     """Those of other mixers are in tests/mixers/test_counts.py."""
     others = tuple(f"-{name}" for name in list_mixers())
     own = [name for name in tnn.list_presets() if not name.endswith(others)]
-    assert {*SIZES, *ENCODERS, *MINIS} == set(own)
+    assert {*SIZES, *RECOMMENDED, *ENCODERS, *MINIS} == set(own)
+
+
+@pytest.mark.parametrize("name", RECOMMENDED)
+def test_sizes_of_the_recommended_presets(name):
+    assert model_of(name).num_parameters() == RECOMMENDED[name]
 
 
 @pytest.mark.parametrize("name", SIZES)
