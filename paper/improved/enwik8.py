@@ -110,6 +110,8 @@ def _count(context: TrialContext, count: int) -> Metrics:
 
 
 def _plan(options: Options) -> list[Trial]:
+    if options.scale == "paper":  # the paper has no such table
+        return []
     trials = [trial for row in options.methods or ROWS for part in row_trials(row, options) for trial in part]
     return [floor_trial(options), *trials, *_state_space_trials(options)]
 

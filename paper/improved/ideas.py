@@ -50,6 +50,8 @@ def idea_trial(row: str, options: Options) -> Trial:
 
 
 def _plan(options: Options) -> list[Trial]:
+    if options.scale == "paper":  # the paper has no such table
+        return []
     return [idea_trial(row, options) for row in options.methods or IDEAS]
 
 

@@ -33,6 +33,7 @@ def test_plans_name_only_what_is_there(study):
     trials = study.plan(Options())
     assert {trial.row for trial in trials} <= {*study.rows, FLOOR}
     json.dumps([trial.settings for trial in trials])
+    assert study.plan(Options(scale="paper")) == []
 
 
 def test_all_rows_have_the_same_budget_and_size_on_enwik8():

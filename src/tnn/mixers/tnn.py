@@ -52,7 +52,7 @@ LARGE_RPE: Fields = {"rpe_size": 32}
 MINI_RPE: Fields = {"rpe_size": 32, "rpe_num_layers": 3}
 MINI_LRA: Fields = _sizes(2, 32, 1, 1.5) | {"position_embedding": "sinusoidal"}
 
-# The TNN that we recommend where the paper's is not needed; docs/better_tnn.md says why.
+# The TNN that we recommend where the paper's is not needed; docs/kernels.md says why.
 RECOMMENDED_FIELDS: Fields = {
     "rpe_activation": "sin",
     "decay": [0.5, 0.97],
