@@ -1,17 +1,18 @@
-"""Which further changes help the sine encoder with spread decays: one short training each, on bytes of enwik8."""
+"""Which further changes help the sine encoder with spread decays: short trainings of each, on bytes of enwik8."""
 
 import json
-from collections.abc import Sequence
 from functools import partial
 from math import inf, log
 from typing import TYPE_CHECKING, Any
 
 from paper.harness.experiment import Experiment, Outcome, Table
+from paper.harness.formatting import format_mean_std
+from paper.harness.judging import collect, means
 from paper.harness.records import Records
-from paper.harness.trainings import Search, Setup, search_trials
+from paper.harness.trainings import Setup, training_trial
 from paper.harness.trial import Options, Trial
 from paper.improved.enwik8 import SEARCH, TRAINING
-from paper.improved.rows import SINE, SPREAD, VARIANTS
+from paper.improved.rows import VARIANTS
 from tnn.training.figures import COLORS, new_figure, tidy
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 NAME = "improved-ideas"
 BASE = "sine-spread"
 RATE = 6e-3
-NOISE = 0.005  # bits per byte: seeds differ by about as much
+SEEDS = 3
 
 # By row: what is changed in the base. Sizes keep the parameters within 5%, except where the encoder's size is the idea.
 IDEAS: dict[str, dict[str, Any]] = {
@@ -41,56 +42,52 @@ IDEAS: dict[str, dict[str, Any]] = {
 }
 
 
-def idea_trial(row: str, options: Options) -> Trial:
-    """A training of the search's length, at one learning rate."""
+def idea_trials(row: str, options: Options) -> list[Trial]:
+    """Trainings of the search's length, at one learning rate, one per seed."""
     steps = options.steps or SEARCH.steps
     model = {"preset": "mini-alm", "initializer": "torch", **VARIANTS[BASE], **IDEAS[row]}
-    setup = Setup("mini-alm", (*TRAINING, f"model={json.dumps(model)}"))
-    return search_trials(NAME, row, setup, Search((RATE,), steps))[0]
+    training = (f"training.steps={steps}", f"training.warmup_steps={max(1, steps // 10)}")
+    setup = Setup("mini-alm", (*TRAINING, f"model={json.dumps(model)}", *training, f"training.learning_rate={RATE}"))
+    return [training_trial(NAME, row, setup, seed) for seed in range(options.seeds or SEEDS)]
 
 
 def _plan(options: Options) -> list[Trial]:
     if options.scale == "paper":  # the paper has no such table
         return []
-    return [idea_trial(row, options) for row in options.methods or IDEAS]
+    return [trial for row in options.methods or IDEAS for trial in idea_trials(row, options)]
 
 
 def _conclude(options: Options, records: Records) -> Outcome:
-    bits = _bits(options.methods or tuple(IDEAS), options, records)
-    lines = [("row", "validation bits per byte", "difference")]
-    for row in sorted(bits, key=bits.__getitem__):
-        difference = f"{bits[row] - bits[BASE]:+.4f}" if BASE in bits else ""
-        lines.append((row, f"{bits[row]:.4f}", difference))
+    trials = [trial for row in options.methods or IDEAS for trial in idea_trials(row, options)]
+    losses = collect(trials, records, "eval_loss", diverged=inf)
+    bits = {row: [loss / log(2) for loss in values] for row, values in losses.items()}
+    average = means(bits)
+    lines: list[tuple[str, ...]] = [("row", "validation bits per byte", "difference of the means", "seeds")]
+    for row in sorted(bits, key=average.__getitem__):
+        difference = f"{average[row] - average[BASE]:+.4f}" if BASE in average else ""
+        lines.append((row, format_mean_std(bits[row], 4), difference, str(len(bits[row]))))
     notes = (
-        f"Not in the paper. One seed, {options.steps or SEARCH.steps:,} updates at the learning rate {RATE:g}; the row "
-        f"{BASE} is {json.dumps(SINE | SPREAD)}. Differences below about {NOISE} say nothing.",
+        f"Not in the paper. {options.steps or SEARCH.steps:,} updates at the learning rate {RATE:g}; the row {BASE} is "
+        f"{json.dumps(VARIANTS[BASE])}. A difference that is not a multiple of the standard deviations says nothing.",
     )
-    table = Table("Validation bits per byte, lower is better", tuple(lines))
+    table = Table("Validation bits per byte, lower is better; mean ± standard deviation over seeds", tuple(lines))
     return Outcome((table,), partial(_draw, bits) if bits else None, (), notes)
 
 
-def _bits(rows: Sequence[str], options: Options, records: Records) -> dict[str, float]:
-    """Of the rows that have been measured; a training that failed counts as infinite."""
-    found = {row: records.find(idea_trial(row, options)) for row in rows}
-    return {row: record.metrics.get("eval_loss", inf) / log(2) for row, record in found.items() if record is not None}
-
-
-def _draw(bits: dict[str, float]) -> "Figure":
+def _draw(bits: dict[str, list[float]]) -> "Figure":
     figure = new_figure(height=0.25 * len(bits) + 0.8)
     axes = figure.subplots()
-    rows = sorted(bits, key=lambda row: -bits[row])
-    colors = [COLORS[1] if row == BASE else COLORS[0] for row in rows]
-    axes.scatter([bits[row] for row in rows], range(len(rows)), color=colors)
-    if BASE in bits:
-        axes.axvspan(bits[BASE] - NOISE, bits[BASE] + NOISE, color=COLORS[1], alpha=0.1, linewidth=0)
+    rows = sorted(bits, key=lambda row: -means(bits)[row])
+    for place, row in enumerate(rows):
+        axes.plot(bits[row], [place] * len(bits[row]), "o", color=COLORS[row == BASE], alpha=0.8, markersize=5)
     axes.set_yticks(range(len(rows)), rows)
-    tidy(axes, x="validation bits per byte; shaded: no difference from the base")
+    tidy(axes, x="validation bits per byte, one point per seed")
     return figure
 
 
 IDEAS_STUDY = Experiment(
     NAME,
-    "Further changes of a better TNN, one short training each.",
+    "Further changes of a better TNN, short trainings of each.",
     tuple(IDEAS),
     _plan,
     _conclude,

@@ -10,7 +10,7 @@ from paper.catalogue import EXPERIMENTS, STUDIES, find_experiment
 from paper.harness.trial import Options
 from paper.improved import enwik8, lra
 from paper.improved.enwik8 import ENWIK8_STUDY, FLOOR
-from paper.improved.ideas import BASE, IDEAS, IDEAS_STUDY, idea_trial
+from paper.improved.ideas import BASE, IDEAS, IDEAS_STUDY, idea_trials
 from paper.improved.lra import LRA_STUDY, TASKS
 from paper.improved.rows import RECOMMENDED, RIVALS, ROWS
 from paper.improved.state_space import state_space_trial
@@ -145,18 +145,20 @@ def test_the_verdict_on_text(records, record):
 
 def test_ideas_are_compared_with_their_base(records, record):
     for row, loss in ((BASE, 1.5), ("deeper", 1.49), ("wider encoder", 1.51)):
-        records.add(record(idea_trial(row, Options()), eval_loss=loss, learning_rate=0.006))
-    records.add(record(idea_trial("shallower", Options()), failed="the loss is nan at step 7"))
-    outcome = IDEAS_STUDY.conclude(Options(), records)
-    assert [row[0] for row in outcome.tables[0].rows[1:]] == ["deeper", BASE, "wider encoder", "shallower"]
-    assert outcome.tables[0].rows[1][2] == f"{-0.01 / log(2):+.4f}"
-    outcome.figure()
+        for trial in idea_trials(row, Options()):
+            records.add(record(trial, eval_loss=loss + trial.seed / 100, learning_rate=0.006))
+    records.add(record(idea_trials("shallower", Options())[0], failed="the loss is nan at step 7"))
+    rows = IDEAS_STUDY.conclude(Options(), records).tables[0].rows[1:]
+    assert [row[0] for row in rows] == ["deeper", BASE, "wider encoder", "shallower"]
+    assert rows[0][2:] == (f"{-0.01 / log(2):+.4f}", "3")
+    assert rows[1][1] == f"{1.51 / log(2):.4f} ± {0.01 / log(2):.4f}"
+    IDEAS_STUDY.conclude(Options(), records).figure()
 
 
 @pytest.mark.parametrize("row", [row for row in IDEAS if row != "wider encoder"])
 def test_ideas_have_the_same_size(row):
     sizes = []
     for each in (BASE, row):
-        config = models.TNNConfig(**idea_trial(each, Options()).settings["model"])
+        config = models.TNNConfig(**idea_trials(each, Options())[0].settings["model"])
         sizes.append(count_parameters(models.TNNForCausalLM(config)).trained)
     assert sizes[1] == pytest.approx(sizes[0], rel=0.05)
