@@ -32,6 +32,7 @@ IDEAS: dict[str, dict[str, Any]] = {
     "slower decays": {"decay": [0.6, 0.99]},
     "short convolution": {"short_convolution": 4},
     "input gate": {"input_gate": True, "gtu_expansion": 1.5},
+    "norm after the operator": {"operator_norm": True},
     "wider encoder": {"rpe_size": 64, "rpe_num_layers": 1},
     "shallow encoder": {"rpe_num_layers": 1},
     "deeper": {"num_hidden_layers": 6, "gtu_expansion": 1.25, "glu_expansion": 0.75},

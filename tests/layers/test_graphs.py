@@ -14,6 +14,7 @@ VARIANTS = {
     "no decay": {"decay_mode": "none"},
     "learned": {"decay_mode": "learned"},
     "convolution, input gate": {"short_convolution": 3, "input_gate": True},
+    "operator norm": {"operator_norm": True},
     "sines, spread": {"rpe_activation": "sin", "decay": [0.5, 0.97]},
     "free": {"coefficients": "free", "max_lags": 6},
     "normalized": {"rpe_input": "normalized"},

@@ -33,6 +33,7 @@ OPERATOR = {  # of TNN: fields of the configuration
     "expansion": [0, -1.0, 0.3],
     "operator_dropout": FRACTIONS,
     "input_gate": [1, "x"],
+    "operator_norm": [1, "x"],
     "short_convolution": [0, -1],
 }
 STATE_SPACE = {"dt_min": [*STEPS, 0.2], "dt_max": [*STEPS, 1e-4], "inner_dropout": FRACTIONS}

@@ -152,6 +152,7 @@ class TestHeads:
 VARIANTS = {
     "learned decay, sines": {"decay_mode": "learned", "rpe_input": "sincos", "norm": "layer"},
     "convolution, input gate": {"short_convolution": 3, "input_gate": True},
+    "operator norm": {"operator_norm": True},
     "sine encoder, spread": {"rpe_activation": "sin", "decay": [0.5, 0.97]},
     "no decay, lags": {"decay_mode": "none", "max_lags": 5, "rpe_norm": "last_layer", "norm": "batch"},
     "free, positions": {"coefficients": "free", "max_lags": 6, "position_embedding": "sinusoidal", "norm": "scale"},

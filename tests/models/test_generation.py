@@ -21,6 +21,7 @@ KERNELS = {
     "input gate": {"input_gate": True, "decay": 0.9},
     "short convolution": {"short_convolution": 3, "decay": 0.9},
     "convolution in a state space": {"short_convolution": 3, "input_gate": True, "decay": 0.8},
+    "operator norm": {"operator_norm": True, "decay": 0.9},
     "positions": {"position_embedding": "sinusoidal"},
     "inner norm": {"inner_norm": "layer", "norm": "batch"},
     "post": {"norm_position": "post"},

@@ -26,6 +26,7 @@ SETTINGS = {
     "batch": {"norm": "batch", "final_norm": "batch", "inner_norm": "layer", "rpe_norm": "last_layer"},
     "learned decay": {"decay_mode": "learned"},
     "convolution, input gate": {"short_convolution": 3, "input_gate": True},
+    "operator norm": {"operator_norm": True},
     "sines, learned spread": {"rpe_activation": "sin", "decay": [0.5, 0.97], "decay_mode": "learned"},
     "gtu": {"mixer": "gtu", "norm": "rms"},
     "hybrid": {"mixer": ["tnn", "transformer"], "num_attention_heads": 2},

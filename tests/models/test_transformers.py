@@ -36,6 +36,7 @@ VARIANTS = {
     "untied": {"tie_word_embeddings": False},
     "learned decay": {"decay_mode": "learned"},
     "convolution, input gate": {"short_convolution": 3, "input_gate": True},
+    "operator norm": {"operator_norm": True},
     "sines, learned spread": {"rpe_activation": "sin", "decay": [0.5, 0.97], "decay_mode": "learned"},
     "free": {"coefficients": "free", "max_lags": 6},
     "batch": {"norm": "batch", "final_norm": "batch", "inner_norm": "layer", "rpe_norm": "last_layer"},

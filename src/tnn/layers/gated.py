@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from tnn._checks import check_fraction, check_positive, check_sequence
 from tnn.layers.activation import activation
 from tnn.layers.mixer import Mixer
+from tnn.layers.norm import SimpleRMSNorm
 from tnn.layers.operator import OperatorOptions, ToeplitzOperator
 from tnn.layers.operator2d import ToeplitzOperator2d
 from tnn.layers.sequences import Mask, resolve_mask
@@ -58,6 +59,7 @@ class GatedToeplitzUnit(Mixer):
         dims: 1 mixes a sequence (..., n, hidden_size), 2 a grid (..., height, width, hidden_size).
         form: with dims=2, "sum" or "product"; see ToeplitzOperator2d.
         initializer_range: weights and biases of u, v, o start from N(0, initializer_range); None: torch's default.
+        operator_norm: divide what the operator has mixed by its root mean square over the channels, before the gate.
         operator_dropout: of what the operator has mixed, before the gate.
         options: the other keyword arguments of ToeplitzOperator (decay, rpe_size, max_lags, backend, ...).
 
@@ -82,6 +84,7 @@ class GatedToeplitzUnit(Mixer):
         dims: int = 1,
         form: str = "sum",
         initializer_range: float | None = 0.02,
+        operator_norm: bool = False,
         operator_dropout: float = 0.0,
         **options: Unpack[OperatorOptions],
     ):
@@ -94,6 +97,7 @@ class GatedToeplitzUnit(Mixer):
             short_convolution=short_convolution,
             dims=dims,
             form=form,
+            operator_norm=operator_norm,
             operator_dropout=operator_dropout,
             **options,
         )
@@ -115,6 +119,7 @@ class GatedToeplitzUnit(Mixer):
             self.operator = ToeplitzOperator(inner, causal=causal, **options)
         else:
             self.operator = ToeplitzOperator2d(inner, form=form, causal=causal, **options)
+        self.operator_norm = SimpleRMSNorm() if operator_norm else None
         self.dropout = nn.Dropout(operator_dropout)
 
     @classmethod
@@ -130,6 +135,7 @@ class GatedToeplitzUnit(Mixer):
         dims: int = 1,
         form: str = "sum",
         initializer_range: float | None = 0.02,
+        operator_norm: bool = False,
         operator_dropout: float = 0.0,
         **options: Unpack[OperatorOptions],
     ) -> None:
@@ -138,8 +144,9 @@ class GatedToeplitzUnit(Mixer):
         check_fraction("operator_dropout", operator_dropout)
         if dims not in (1, 2):
             raise ValueError(f"dims must be 1 (a sequence) or 2 (a grid); got {dims!r}")
-        if not isinstance(input_gate, bool):
-            raise TypeError(f"input_gate must be true or false; got {input_gate!r}")
+        for name, value in {"input_gate": input_gate, "operator_norm": operator_norm}.items():
+            if not isinstance(value, bool):
+                raise TypeError(f"{name} must be true or false; got {value!r}")
         if short_convolution is not None:
             check_positive("short_convolution", short_convolution)
             if dims == 2:
@@ -165,6 +172,7 @@ class GatedToeplitzUnit(Mixer):
             "dims": getattr(config, "dims", 1),
             "form": getattr(config, "form", "sum"),
             "initializer_range": config.initializer_range if config.initializer == "gtu" else None,
+            "operator_norm": config.operator_norm,
             "operator_dropout": config.operator_dropout,
             "num_poles": (config.state_space[layer] or {}).get("poles") if config.state_space else None,
             **{name: getattr(config, name) for name in fields},
@@ -201,6 +209,8 @@ class GatedToeplitzUnit(Mixer):
             gate, value = self._activation(gate), self._activation(value)
         # The value is not zero at padded positions: the operator masks it.
         mixed = self.operator(value, sequences) if state is None else self.operator(value, sequences, state)
+        if self.operator_norm is not None:
+            mixed = self.operator_norm(mixed, sequences)
         return self.out_proj(gate * self.dropout(mixed))
 
     def extra_repr(self) -> str:

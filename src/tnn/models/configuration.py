@@ -60,6 +60,7 @@ class TNNBlockConfig(PreTrainedConfig):
     dropout: float = 0.0
     embedding_dropout: float | None = None
     glu_dropout: float = 0.0
+    operator_norm: bool = False
     operator_dropout: float = 0.0
     position_embedding: str = "none"
     max_position_embeddings: int | None = None
@@ -212,7 +213,8 @@ class TNNConfig(TNNBlockConfig):
       A pair of rates, the faster (smaller) first, is a spread over the channels with log-spaced half-lives; with
       "learned" it is where the rates start.
     - `input_gate`: gate the input of the Toeplitz operator as well; `short_convolution`: a convolution over so many
-      positions in front of the GTU (None: without). See `tnn.layers.GatedToeplitzUnit`.
+      positions in front of the GTU (None: without); `operator_norm`: a norm of what the operator has mixed. See
+      `tnn.layers.GatedToeplitzUnit`.
     - `rpe_size`, `rpe_num_layers`, `rpe_input` ("integer", "normalized", "sincos"), `rpe_activation` ("sin": without
       norms, see docs/kernels.md), `rpe_norm` ("simple_rms", "last_layer"): the network that makes the
       coefficients. `coefficients="free"` learns `max_lags` of them instead; with "rpe", `max_lags` zeroes all lags from
