@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--area", choices=AREAS)
     parser.add_argument("--number", type=int)
     options = parser.parse_args()
+    out = options.out and options.out.absolute()  # cases change the working directory
     torch.set_num_threads(1)
     faulthandler.enable(os.fdopen(os.dup(2), "w"))  # if a library ends the process: where it was
     start = time.perf_counter()
@@ -45,8 +46,8 @@ def main() -> None:
                         print(one, flush=True)
     page = report(judged, options.seed, time.perf_counter() - start)
     print(page)
-    if options.out:
-        options.out.write_text(page + "\n", encoding="utf-8")
+    if out:
+        out.write_text(page + "\n", encoding="utf-8")
     sys.exit(any(one.verdict == "failed" for one in judged))
 
 
