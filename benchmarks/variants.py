@@ -23,6 +23,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "sine encoder, decay 0.9": ("mini-alm", {**SINE, "decay": 0.9}),
     "sine encoder, learned decays": ("mini-alm", {**SINE, "decay": [0.5, 0.97], "decay_mode": "learned"}),
     "short convolution of 4 positions": ("mini-alm", {"short_convolution": 4}),
+    "norm after the operator": ("mini-alm", {"operator_norm": True}),
     "input gate": ("mini-alm", {"input_gate": True, "gtu_expansion": 1.5}),
     "recommended (tnn-mini)": ("tnn-mini", {}),
     "gss": ("mini-alm-gss", {}),
