@@ -4,7 +4,7 @@ from typing import Any
 
 from tnn.mixers.tnn import RECOMMENDED_FIELDS
 
-PUBLISHED, RECOMMENDED = "tnn", "sine-spread"
+PUBLISHED, RECOMMENDED = "tnn", "recommended"
 RIVALS = ("gss", "s4")
 SPREAD = {"decay": [0.5, 0.97], "decay_mode": "learned"}  # half-lives of 1 to 23 lags, where they start
 SINE = {"rpe_activation": "sin"}
@@ -15,6 +15,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "sine": {**SINE, "decay": 0.9, "decay_mode": "fixed"},
     "spread": SPREAD,
     "input-gate": {"input_gate": True},
+    "sine-spread": {**SINE, **SPREAD},
     RECOMMENDED: RECOMMENDED_FIELDS,
 }
 ROWS = (*VARIANTS, *RIVALS)

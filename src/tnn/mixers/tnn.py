@@ -57,6 +57,7 @@ RECOMMENDED_FIELDS: Fields = {
     "rpe_activation": "sin",
     "decay": [0.5, 0.97],
     "decay_mode": "learned",
+    "operator_norm": True,
     "initializer": "torch",
 }
 
