@@ -242,6 +242,7 @@ def _draw(bits: list[dict[str, list[float]]], floor: list[float]) -> "Figure":
     if floor:
         axes.axvline(min(floor), color=INK, linestyle=":", linewidth=1, label="n-gram counts")
     axes.set_yticks(range(len(rows)), rows)
+    axes.set_ylim(-0.5, len(rows) - 0.5)
     axes.legend(fontsize=8, frameon=False)
     tidy(axes, x="bits per byte of the test text, one point per seed", y="")
     return figure

@@ -26,20 +26,20 @@ SEEDS = 3
 # By row: what is changed in the base. Sizes keep the parameters within 5%, except where the encoder's size is the idea.
 IDEAS: dict[str, dict[str, Any]] = {
     BASE: {},
-    "one decay": {"decay": 0.9, "decay_mode": "fixed"},
-    "fixed spread": {"decay_mode": "fixed"},
-    "faster decays": {"decay": [0.3, 0.93]},
-    "slower decays": {"decay": [0.6, 0.99]},
-    "short convolution": {"short_convolution": 4},
-    "input gate": {"input_gate": True, "gtu_expansion": 1.5},
-    "norm after the operator": {"operator_norm": True},
-    "wider encoder": {"rpe_size": 64, "rpe_num_layers": 1},
-    "shallow encoder": {"rpe_num_layers": 1},
+    "one-decay": {"decay": 0.9, "decay_mode": "fixed"},
+    "fixed-spread": {"decay_mode": "fixed"},
+    "faster-decays": {"decay": [0.3, 0.93]},
+    "slower-decays": {"decay": [0.6, 0.99]},
+    "short-convolution": {"short_convolution": 4},
+    "input-gate": {"input_gate": True, "gtu_expansion": 1.5},
+    "operator-norm": {"operator_norm": True},
+    "wider-encoder": {"rpe_size": 64, "rpe_num_layers": 1},
+    "shallow-encoder": {"rpe_num_layers": 1},
     "deeper": {"num_hidden_layers": 6, "gtu_expansion": 1.25, "glu_expansion": 0.75},
     "shallower": {"num_hidden_layers": 3, "gtu_expansion": 2.75, "glu_expansion": 1.25},
-    "more GTU": {"gtu_expansion": 2.5, "glu_expansion": 0.5},
-    "more GLU": {"gtu_expansion": 1.5, "glu_expansion": 1.5},
-    "RMS norm with gains": {"norm": "rms"},
+    "more-gtu": {"gtu_expansion": 2.5, "glu_expansion": 0.5},
+    "more-glu": {"gtu_expansion": 1.5, "glu_expansion": 1.5},
+    "norms-with-gains": {"norm": "rms"},
 }
 
 
@@ -82,6 +82,7 @@ def _draw(bits: dict[str, list[float]]) -> "Figure":
     for place, row in enumerate(rows):
         axes.plot(bits[row], [place] * len(bits[row]), "o", color=COLORS[row == BASE], alpha=0.8, markersize=5)
     axes.set_yticks(range(len(rows)), rows)
+    axes.set_ylim(-0.5, len(rows) - 0.5)
     tidy(axes, x="validation bits per byte, one point per seed")
     return figure
 

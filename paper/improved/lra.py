@@ -135,6 +135,7 @@ def _draw(rows: tuple[str, ...], accuracies: dict[str, dict[str, list[float]]]) 
             color = COLORS[1] if row == RECOMMENDED else COLORS[0] if row in VARIANTS else INK
             axes.plot(values, [place] * len(values), "o", color=color, alpha=0.8, markersize=5)
         axes.set_yticks(range(len(rows)), [*reversed(rows)])
+        axes.set_ylim(-0.5, len(rows) - 0.5)
         tidy(axes, title=TITLES[task], x="accuracy in percent, one point per seed")
     return figure
 

@@ -144,18 +144,18 @@ def test_the_verdict_on_text(records, record):
 
 
 def test_ideas_are_compared_with_their_base(records, record):
-    for row, loss in ((BASE, 1.5), ("deeper", 1.49), ("wider encoder", 1.51)):
+    for row, loss in ((BASE, 1.5), ("deeper", 1.49), ("wider-encoder", 1.51)):
         for trial in idea_trials(row, Options()):
             records.add(record(trial, eval_loss=loss + trial.seed / 100, learning_rate=0.006))
     records.add(record(idea_trials("shallower", Options())[0], failed="the loss is nan at step 7"))
     rows = IDEAS_STUDY.conclude(Options(), records).tables[0].rows[1:]
-    assert [row[0] for row in rows] == ["deeper", BASE, "wider encoder", "shallower"]
+    assert [row[0] for row in rows] == ["deeper", BASE, "wider-encoder", "shallower"]
     assert rows[0][2:] == (f"{-0.01 / log(2):+.4f}", "3")
     assert rows[1][1] == f"{1.51 / log(2):.4f} ± {0.01 / log(2):.4f}"
     IDEAS_STUDY.conclude(Options(), records).figure()
 
 
-@pytest.mark.parametrize("row", [row for row in IDEAS if row != "wider encoder"])
+@pytest.mark.parametrize("row", [row for row in IDEAS if row != "wider-encoder"])
 def test_ideas_have_the_same_size(row):
     sizes = []
     for each in (BASE, row):
