@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from tnn.layers import GatedLinearUnit, GatedToeplitzUnit, SimpleRMSNorm, TNNBlock, count_parameters
 from tnn.layers.norm import make_norm
 from tnn.mixers.softmax import PlainAttention
+from tnn.streaming import new_state
 
 MIXERS = ("tnn", "gtu", "attention")
 NORMS = ("simple_rms", "layer", "rms", "batch")
@@ -52,6 +53,16 @@ def test_short_convolution_is_a_depthwise_convolution(causal, taps):
     near = F.conv1d(F.pad(x.mT, (taps - 1, after)), weight, groups=6).mT
     u, v = F.silu(gtu.gate_proj(near)), F.silu(gtu.value_proj(near))
     assert torch.allclose(gtu(x), gtu.out_proj(u * gtu.operator(v)), atol=1e-6)
+
+
+def test_a_short_convolution_has_a_state_of_its_own():
+    gtu, x = GatedToeplitzUnit(6, causal=True, short_convolution=3).eval(), torch.randn(2, 9, 6)
+    states = tuple(new_state(owner) for owner in gtu.state_owners)
+    with torch.no_grad():
+        parts = [gtu(part, state=states) for part in x.split((1, 5, 3), 1)]
+        assert torch.allclose(torch.cat(parts, 1), gtu(x), atol=1e-6)
+    with pytest.raises(ValueError, match="state must be a pair: that of the convolution, that of the operator; got one"):
+        gtu(x, state=states[1])
 
 
 @pytest.mark.parametrize(

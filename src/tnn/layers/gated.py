@@ -200,7 +200,9 @@ class GatedToeplitzUnit(Mixer):
         check_sequence("x", x, self.hidden_size, axes=self._axes)
         x, sequences = resolve_mask(x, mask)
         if self.convolution is not None:
-            near, state = state if isinstance(state, tuple) else (None, state)
+            if state is not None and not isinstance(state, tuple):
+                raise ValueError("state must be a pair: that of the convolution, that of the operator; got one state")
+            near, state = state or (None, None)
             x = self.convolution(x, sequences, near)
         gate, value = self.gate_proj(x), self.value_proj(x)
         if self.key_proj is not None:
