@@ -61,7 +61,7 @@ def test_a_short_convolution_has_a_state_of_its_own():
     with torch.no_grad():
         parts = [gtu(part, state=states) for part in x.split((1, 5, 3), 1)]
         assert torch.allclose(torch.cat(parts, 1), gtu(x), atol=1e-6)
-    with pytest.raises(ValueError, match="state must be a pair: that of the convolution, that of the operator; got one"):
+    with pytest.raises(ValueError, match="state must be a pair: that of the convolution, that of the operator"):
         gtu(x, state=states[1])
 
 
