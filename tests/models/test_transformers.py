@@ -157,6 +157,14 @@ def test_initialisation_schemes(tiny):
     assert abs(scaled.std() - 64**-0.5) < 0.01
 
 
+@pytest.mark.parametrize("scheme", ["gtu", "normal", "torch"])
+def test_sines_keep_their_own_start(tiny, scheme):
+    model = tiny("masked", initializer=scheme, rpe_activation="sin", rpe_size=64)
+    rpe = model.model.layers[0].operator.rpe
+    assert 1.5 < rpe.input.weight.abs().max() <= 2
+    assert 2.5 < rpe.input.bias.abs().max() <= 3.1416
+
+
 def test_truncated_weights_are_told(tiny, tmp_path):
     tiny("causal").save_pretrained(tmp_path)
     weights = tmp_path / "model.safetensors"

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from tnn import TNNConfig
 from tnn.models import TNNForCausalLM
 from tnn.training import runs, train
 from tnn.training.parameter_groups import parameter_groups
@@ -133,3 +134,18 @@ def test_the_mixer_of_a_recipe_may_be_a_name_or_a_list():
     """The configuration checks it; a recipe passes it on."""
     for mixer in ("package.module:Class", ["tnn", "package.module:Class"]):
         assert ModelSection(start_from="runs/x", mixer=mixer).changes == {"mixer": mixer}
+
+
+def test_what_has_no_weight_decay():
+    """Learned rates, encoders of sines, short convolutions and state spaces would be drawn away from what they mean."""
+    options = {"vocab_size": 20, "hidden_size": 8, "rpe_size": 4, "rpe_num_layers": 1}
+    sines = {"rpe_activation": "sin", "decay": [0.5, 0.9], "decay_mode": "learned", "short_convolution": 3}
+    model = TNNForCausalLM(TNNConfig(**options, **sines, num_hidden_layers=2, mixer=["tnn", "s4"]))
+    _, *own = parameter_groups(model, learning_rate=0.1, weight_decay=0.01)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found = {(names[id(p)], group["lr"]) for group in own for p in group["params"] if group["weight_decay"] == 0}
+    gtu = "model.layers.0.token_mixer."
+    assert {(f"{gtu}convolution.free", 0.1), (f"{gtu}operator.decay.logit", 0.1)} <= found
+    assert (f"{gtu}operator.rpe.input.weight", 0.1) in found
+    assert ("model.layers.1.token_mixer.operator.log_dt", 1e-3) in found
+    assert not any(name.endswith("proj.weight") for name, _ in found)

@@ -54,8 +54,8 @@ class GatedToeplitzUnit(Mixer):
         causal: an output depends on inputs up to its own position only.
         hidden_act: the activation of gate and value.
         input_gate: gate the input of the operator too.
-        short_convolution: how many positions, the own one included, a convolution in front of the projections covers
-            (causal; otherwise as many after them too). None: no convolution. Needs dims=1.
+        short_convolution: how many positions, the own one included, a convolution in front of the projections covers,
+            and, unless causal, one less after it. None: no convolution. Needs dims=1.
         dims: 1 mixes a sequence (..., n, hidden_size), 2 a grid (..., height, width, hidden_size).
         form: with dims=2, "sum" or "product"; see ToeplitzOperator2d.
         initializer_range: weights and biases of u, v, o start from N(0, initializer_range); None: torch's default.
