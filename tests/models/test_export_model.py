@@ -309,7 +309,7 @@ class TestTorchExport:
     def test_the_product_stays_one_operator(self):
         """Whose backend is chosen when the graph runs: only ONNX gets plain operations."""
         called = {str(node.target) for node in exported(make_text("causal", use_cache=False), mask=False).graph.nodes}
-        assert "tnn.toeplitz_convolve.default" in called
+        assert "tnn.toeplitz_export_convolve.default" in called
         assert not any("conv1d" in name for name in called)
 
 

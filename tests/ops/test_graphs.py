@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tnn.ops import toeplitz_matmul
-from tnn.ops.product import convolve, correlate
+from tnn.ops.product import convolve, correlate, export_convolve
 
 # Warnings inside torch that a caller cannot avoid.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
@@ -25,6 +25,7 @@ def test_operators_are_well_registered(backend):
     x = torch.randn(2, 9, 3, dtype=torch.float64, requires_grad=True)
     kernel = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
     torch.library.opcheck(convolve, (x, kernel, 2, backend))
+    torch.library.opcheck(export_convolve, (x, kernel, 2, backend))
     torch.library.opcheck(correlate, (x, torch.randn_like(x).requires_grad_(), 5, 2, backend))
 
 
@@ -50,6 +51,18 @@ def test_compiles_into_one_graph(causal, dynamic):
         (gradient,) = torch.autograd.grad(y.square().sum(), x)
         (expected,) = torch.autograd.grad(module(x, coefficients).square().sum(), x)
         assert torch.allclose(gradient, expected, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_compiles_where_the_environment_says_ci(monkeypatch):
+    """Inductor then refuses operators that have a decomposition it does not use; it asks once per process."""
+    lowering = pytest.importorskip("torch._inductor.lowering")
+    monkeypatch.setenv("CI", "true")
+    for operator in (torch.ops.tnn.toeplitz_convolve.default, torch.ops.tnn.toeplitz_correlate.default):
+        monkeypatch.delitem(lowering.lowerings, operator, raising=False)
+    torch.compiler.reset()
+    x, coefficients = torch.randn(2, 17, 3, requires_grad=True), torch.randn(17, 3)
+    torch.compile(Product(True, "auto"), fullgraph=True)(x, coefficients).sum().backward()
 
 
 @pytest.mark.parametrize("backend", ["auto", "dense", "fft", "banded", "native"])

@@ -1,12 +1,13 @@
 """The public Toeplitz product."""
 
+import torch
 from torch import Tensor
 
 from tnn._checks import check_choice, check_sequence
 from tnn._precision import compute_dtype
 from tnn.ops import transforms
 from tnn.ops.lags import check_coefficients, future_of
-from tnn.ops.product import BACKENDS, convolve
+from tnn.ops.product import BACKENDS, convolve, export_convolve
 
 
 def toeplitz_matmul(x: Tensor, coefficients: Tensor, *, causal: bool = False, backend: str = "auto") -> Tensor:
@@ -33,6 +34,9 @@ def toeplitz_matmul(x: Tensor, coefficients: Tensor, *, causal: bool = False, ba
     check_choice("backend", backend, BACKENDS)
     if x.device != coefficients.device:
         raise ValueError(f"x and coefficients must share a device; got {x.device} and {coefficients.device}")
-    product = transforms.convolve if transforms.active(x, coefficients) else convolve
+    if torch.compiler.is_exporting():
+        product = export_convolve
+    else:
+        product = transforms.convolve if transforms.active(x, coefficients) else convolve
     dtype = compute_dtype(x, coefficients)
     return product(x.to(dtype), coefficients.to(dtype), future_of(coefficients, causal), backend).to(x.dtype)

@@ -6,7 +6,7 @@
 Each is linear in both arguments, and its derivatives are again values of these two operators, so derivatives of any
 order come from the two formulas below. They are opaque to torch.compile and torch.export: one graph works for every
 length, and the FFT length and the backend are chosen when it runs. Only the ONNX exporter replaces the first, by
-operations that ONNX has.
+operations that ONNX has. For that, an exported graph holds `export_convolve`, which is `convolve` under a second name.
 """
 
 from collections.abc import Callable
@@ -144,13 +144,21 @@ def _correlate_gradient(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor |
     return grad_x, grad_g, None, None, None
 
 
+@torch.library.custom_op("tnn::toeplitz_export_convolve", mutates_args=())
+def export_convolve(x: Tensor, kernel: Tensor, future: int, backend: str) -> Tensor:
+    return convolve(x, kernel, future, backend)
+
+
+export_convolve.register_fake(_convolve_shape)
 convolve.register_autograd(_convolve_gradient, setup_context=_save_convolve)
+export_convolve.register_autograd(_convolve_gradient, setup_context=_save_convolve)
 correlate.register_autograd(_correlate_gradient, setup_context=_save_correlate)
 
 # The ONNX exporter looks here for operators that it does not know. A trace would too, for the shape of the result, were
-# there not a function for that alone.
-register_decomposition(torch.ops.tnn.toeplitz_convolve.default)(strided.convolve)
-register_decomposition(torch.ops.tnn.toeplitz_convolve.default, type="meta")(_convolve_shape)
+# there not a function for that alone. `convolve` itself may have no decomposition: where the environment has CI=true,
+# torch.compile refuses an operator with one that it does not use.
+register_decomposition(torch.ops.tnn.toeplitz_export_convolve.default)(strided.convolve)
+register_decomposition(torch.ops.tnn.toeplitz_export_convolve.default, type="meta")(_convolve_shape)
 
 
 # The axis of vmap becomes more channels, which the operators keep apart; or more rows, if all share one kernel.
