@@ -11,7 +11,7 @@ from paper.harness.judging import collect, means
 from paper.harness.records import Records
 from paper.harness.trainings import Setup, training_trial
 from paper.harness.trial import Options, Trial
-from paper.improved.enwik8 import SEARCH, TRAINING
+from paper.improved.enwik8 import SEARCH_STEPS, TRAINING
 from paper.improved.rows import VARIANTS
 from tnn.training.figures import COLORS, new_figure, tidy
 
@@ -45,7 +45,7 @@ IDEAS: dict[str, dict[str, Any]] = {
 
 def idea_trials(row: str, options: Options) -> list[Trial]:
     """Trainings of the search's length, at one learning rate, one per seed."""
-    steps = options.steps or SEARCH.steps
+    steps = options.steps or SEARCH_STEPS
     model = {"preset": "mini-alm", "initializer": "torch", **VARIANTS[BASE], **IDEAS[row]}
     training = (f"training.steps={steps}", f"training.warmup_steps={max(1, steps // 10)}")
     setup = Setup("mini-alm", (*TRAINING, f"model={json.dumps(model)}", *training, f"training.learning_rate={RATE}"))
@@ -68,7 +68,7 @@ def _conclude(options: Options, records: Records) -> Outcome:
         difference = f"{average[row] - average[BASE]:+.4f}" if BASE in average else ""
         lines.append((row, format_mean_std(bits[row], 4), difference, str(len(bits[row]))))
     notes = (
-        f"Not in the paper. {options.steps or SEARCH.steps:,} updates at the learning rate {RATE:g}; the row {BASE} is "
+        f"Not in the paper. {options.steps or SEARCH_STEPS:,} updates at the learning rate {RATE:g}; the row {BASE} is "
         f"{json.dumps(VARIANTS[BASE])}. A difference that is not a multiple of the standard deviations says nothing.",
     )
     table = Table("Validation bits per byte, lower is better; mean ± standard deviation over seeds", tuple(lines))
