@@ -1,4 +1,4 @@
-// The functions of one instruction set. Each kernel_*.cpp compiles kernel.inl for a different one.
+// The functions of one instruction set. Each kernel_*.cpp compiles kernel.inl and norm.inl for a different one.
 
 #ifndef TNN_KERNEL_H
 #define TNN_KERNEL_H
@@ -23,12 +23,21 @@ struct Frames {
     int64_t block, blocks, in_offset, out_offset;
 };
 
+// The positions first .. last-1 of a norm over d channels, with e added to the root mean square.
+struct Positions {
+    int64_t first, last, d;
+    float e;
+};
+
 struct Kernel {
     const char *name;
     void (*convolve)(const tnn_problem &, const Frames &, const Tile &, const float *twiddles, tnn_sequence x,
                      const float *k, tnn_sequence y, float *scratch);
     void (*correlate)(const tnn_problem &, const Frames &, const Tile &, const float *twiddles, tnn_sequence x,
                       tnn_sequence y, float *g, float *scratch);
+    void (*norm)(const Positions &, const float *x, const float *gate, float *y);
+    void (*norm_gradient)(const Positions &, const float *grad, const float *x, const float *gate, float *grad_x,
+                          float *grad_gate);
 };
 
 extern const Kernel portable_kernel;

@@ -353,6 +353,3 @@ void correlate_any(const tnn_problem &problem, const Frames &frames, const Tile 
 }
 
 }  // namespace
-
-#define TNN_KERNEL(name) \
-    const tnn::Kernel tnn::name##_kernel = {#name, convolve_any<>, correlate_any<>};

@@ -1,3 +1,4 @@
 #define TNN_LANES 16
 #include "kernel.inl"
-TNN_KERNEL(avx512)
+#include "norm.inl"
+const tnn::Kernel tnn::avx512_kernel = {"avx512", convolve_any<>, correlate_any<>, norm, norm_gradient};

@@ -1,3 +1,4 @@
 #define TNN_LANES 4
 #include "kernel.inl"
-TNN_KERNEL(portable)
+#include "norm.inl"
+const tnn::Kernel tnn::portable_kernel = {"portable", convolve_any<>, correlate_any<>, norm, norm_gradient};

@@ -1,4 +1,4 @@
-// Choice of instruction set and frame length, twiddles, threads. The arithmetic is in kernel.inl.
+// Choice of instruction set and frame length, twiddles, threads. The arithmetic is in kernel.inl and norm.inl.
 
 #include "toeplitz.h"
 
@@ -122,7 +122,7 @@ struct Free {
 using Scratch = std::unique_ptr<float, Free>;
 
 Scratch allocate(int64_t floats) {
-    const size_t bytes = (size_t(floats) * sizeof(float) + 63) / 64 * 64;
+    const size_t bytes = (size_t(std::max<int64_t>(floats, 1)) * sizeof(float) + 63) / 64 * 64;
     return Scratch(static_cast<float *>(std::aligned_alloc(64, bytes)));
 }
 
@@ -170,8 +170,21 @@ struct Plan {
 // Waking a thread costs about as much as this many inputs.
 constexpr int64_t inputs_per_thread = 1 << 14;
 
+Threads useful_threads(int64_t inputs, int threads, int forked) {
+    return {int(std::max<int64_t>(1, std::min<int64_t>(threads, inputs / inputs_per_thread))), forked != 0};
+}
+
 Threads useful_threads(const tnn_problem &p, int threads, int forked) {
-    return {int(std::max<int64_t>(1, std::min<int64_t>(threads, p.rows * p.n * p.d / inputs_per_thread))), forked != 0};
+    return useful_threads(p.rows * p.n * p.d, threads, forked);
+}
+
+// Calls work(positions) for equal shares of the positions, one per thread.
+template <class Work>
+int for_each_share(int64_t n, int64_t d, float e, int threads, int forked, const Work &work) {
+    const Threads useful = useful_threads(n * d, threads, forked);
+    return for_each_task(useful.count, useful, 0, [&](int64_t share, float *) {
+        work(Positions{n * share / useful.count, n * (share + 1) / useful.count, d, e});
+    });
 }
 
 // A large output is new memory, mapped when it is first written. Huge pages mean hundreds of times fewer page faults, and
@@ -224,6 +237,22 @@ extern "C" int tnn_correlate(const tnn_problem *problem, tnn_sequence x, tnn_seq
                          [&](int64_t task, float *scratch) {
                              kernel.correlate(*problem, frames, plan.tile(task), twiddles, x, y, g, scratch);
                          });
+} catch (const std::bad_alloc &) {
+    return TNN_OUT_OF_MEMORY;
+}
+
+extern "C" int tnn_rms_norm(int64_t n, int64_t d, float e, const float *x, const float *gate, float *y, int threads,
+                            int forked) try {
+    return for_each_share(n, d, e, threads, forked, [&](const Positions &p) { active_kernel().norm(p, x, gate, y); });
+} catch (const std::bad_alloc &) {
+    return TNN_OUT_OF_MEMORY;
+}
+
+extern "C" int tnn_rms_norm_gradient(int64_t n, int64_t d, float e, const float *grad, const float *x, const float *gate,
+                                     float *grad_x, float *grad_gate, int threads, int forked) try {
+    return for_each_share(n, d, e, threads, forked, [&](const Positions &p) {
+        active_kernel().norm_gradient(p, grad, x, gate, grad_x, grad_gate);
+    });
 } catch (const std::bad_alloc &) {
     return TNN_OUT_OF_MEMORY;
 }

@@ -1,4 +1,5 @@
-// The Toeplitz product and the gradient of its coefficients, with a C interface: raw pointers and strides, no torch.
+// The Toeplitz product and the gradient of its coefficients, with a C interface: raw pointers and strides, no torch. And the
+// norm that stands beside it in every block.
 //
 //   convolve:   y[b, i, c] = sum_m k[m, c] x[b, i - (m - future), c]
 //   correlate:  g[m, c]    = sum over b and i of y[b, i, c] x[b, i - (m - future), c]
@@ -32,6 +33,15 @@ enum { TNN_OK = 0, TNN_OUT_OF_MEMORY = 1, TNN_TOO_LONG = 2 };
 // returns TNN_OK or an error; after an error the output is undefined.
 TNN_EXPORT int tnn_convolve(const tnn_problem *problem, tnn_sequence x, const float *k, tnn_sequence y, int threads, int forked);
 TNN_EXPORT int tnn_correlate(const tnn_problem *problem, tnn_sequence x, tnn_sequence y, float *g, int threads, int forked);
+
+// The norm of SimpleRMSNorm, times a gate: with r(i) the root mean square of the d channels x[i, :], and e >= 0,
+//
+//   y[i, c] = gate[i, c] x[i, c] / (r(i) + e)
+//
+// and its gradients, given those of y. All are (n, d), contiguous; without a gate, `gate` and `grad_gate` are null.
+TNN_EXPORT int tnn_rms_norm(int64_t n, int64_t d, float e, const float *x, const float *gate, float *y, int threads, int forked);
+TNN_EXPORT int tnn_rms_norm_gradient(int64_t n, int64_t d, float e, const float *grad, const float *x, const float *gate,
+                                     float *grad_x, float *grad_gate, int threads, int forked);
 
 // The instruction set in use: "avx512", "avx2" or "portable". The environment variable TNN_NATIVE_ISA selects one, if the
 // processor has it.

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tnn.layers.norm import simple_rms_norm
 from tnn.ops import backends, dense, native, toeplitz_matmul
 
 pytestmark = pytest.mark.skipif(native.load()[0] is None, reason=f"native kernel: {native.load()[1]}")
@@ -144,6 +145,20 @@ def test_every_instruction_set_of_this_processor(tmp_path, reload, name):
             (native.correlate(x, g, lags, future), dense.correlate(x.double(), g.double(), lags, future)),
         ):
             assert (result - expected).abs().max() < 5e-6 * max(expected.abs().max(), n**0.5)
+        check_norm(x, g)
+
+
+def check_norm(x, grad):
+    """Alone and with a gate, and the gradients of both."""
+    gate = torch.randn_like(x)
+    for gates in ((), (gate,)):
+        exact = [t.double().requires_grad_() for t in (x, *gates)]
+        expected = exact[0] / (exact[0].square().mean(-1, keepdim=True).sqrt() + 1e-8) * (exact[1] if gates else 1)
+        results = (native.rms_norm(x, *(gates or (None,)), 1e-8),)
+        results += native.rms_norm_gradient(grad, x, *(gates or (None,)), 1e-8)[: len(exact)]
+        of_all = (expected, *torch.autograd.grad(expected, exact, grad.double()))
+        for result, expected in zip(results, of_all, strict=True):
+            assert (result - expected).abs().max() < 5e-6 * expected.abs().max().clamp_min(x.shape[-1])
 
 
 def test_can_be_switched_off(reload):
@@ -151,6 +166,7 @@ def test_can_be_switched_off(reload):
     assert reload(TNN_DISABLE_NATIVE="1") == backends()["native"] == "switched off by TNN_DISABLE_NATIVE"
     y = toeplitz_matmul(torch.ones(3, 2), torch.ones(3, 2), causal=True, backend="native")
     assert torch.allclose(y[:, 0], torch.tensor([1.0, 2.0, 3.0]))
+    torch.testing.assert_close(simple_rms_norm(torch.tensor([[3.0, 4.0]])), torch.tensor([[3.0, 4.0]]) / 12.5**0.5)
     with pytest.raises(RuntimeError, match="native Toeplitz kernel: switched off by TNN_DISABLE_NATIVE"):
         native.convolve(torch.ones(1, 3, 2), torch.ones(3, 2), 0)
     assert reload(TNN_DISABLE_NATIVE="0") == backends()["native"] == before

@@ -211,9 +211,8 @@ class GatedToeplitzUnit(Mixer):
             gate, value = self._activation(gate), self._activation(value)
         # The value is not zero at padded positions: the operator masks it.
         mixed = self.operator(value, sequences) if state is None else self.operator(value, sequences, state)
-        if self.operator_norm is not None:
-            mixed = self.operator_norm(mixed, sequences)
-        return self.out_proj(gate * self.dropout(mixed))
+        gated = gate * mixed if self.operator_norm is None else self.operator_norm(mixed, gate=gate)
+        return self.out_proj(self.dropout(gated))
 
     def extra_repr(self) -> str:
         return f"hidden_act={self.hidden_act}"

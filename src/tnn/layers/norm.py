@@ -9,46 +9,48 @@ from torch import Tensor, nn
 from tnn._checks import check_choice, check_float
 from tnn._precision import compute_dtype
 from tnn.layers.sequences import Mask, resolve_mask
-from tnn.ops import transforms
-
-TINY = 1e-30  # a row of zeros has no slope
+from tnn.ops import native, transforms
 
 
-def simple_rms_norm(x: Tensor, eps: float = 1e-8) -> Tensor:
-    """x / (rms(x) + eps) over the last axis, computed in float32 at least."""
+def simple_rms_norm(x: Tensor, eps: float = 1e-8, gate: Tensor | None = None) -> Tensor:
+    """x / (rms(x) + eps) over the last axis, computed in float32 at least; times `gate`, if there is one."""
     check_float("x", x)
-    y = x.to(compute_dtype(x))
+    tensors = (x,) if gate is None else (x, gate)
     in_graph = torch.compiler.is_compiling() or torch.compiler.is_exporting()  # a compiler fuses the steps itself
-    if y.requires_grad and torch.is_grad_enabled() and not in_graph and not transforms.active(y):
-        return _SimpleRMS.apply(y, eps).to(x.dtype)
-    divisor = _rms(y)
+    if not in_graph and native.serves_norm(*tensors) and not transforms.active(*tensors):
+        return _NativeNorm.apply(x, gate, eps)
+    y = _by_steps(x.to(compute_dtype(x)), eps).to(x.dtype)
+    return y if gate is None else y * gate
+
+
+def _by_steps(x: Tensor, eps: float) -> Tensor:
+    rms = torch.linalg.vector_norm(x, dim=-1, keepdim=True) / x.shape[-1] ** 0.5
     if torch.compiler.is_exporting():  # exactly the same, but the ONNX optimizer takes an addend of 1e-8 for 0
-        y, divisor, eps = y * 1024, divisor * 1024, eps * 1024
-    return (y / (divisor + eps)).to(x.dtype)
+        x, rms, eps = x * 1024, rms * 1024, eps * 1024
+    return x / (rms + eps)
 
 
-def _rms(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x, dim=-1, keepdim=True) / x.shape[-1] ** 0.5  # (..., 1)
-
-
-class _SimpleRMS(torch.autograd.Function):
-    """The same with a gradient in four passes over memory; that of the single steps takes ten, at twice the time."""
+class _NativeNorm(torch.autograd.Function):
+    """One pass over memory, and one for the gradient: the single steps take ten."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
-        rms = _rms(x)
+    def forward(ctx: Any, x: Tensor, gate: Tensor | None, eps: float) -> Tensor:
         ctx.eps = eps
-        ctx.save_for_backward(x, rms)
-        return x / (rms + eps)
+        ctx.save_for_backward(x, gate)
+        return native.rms_norm(x, gate, eps)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        x, rms = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a derivative of this one is wanted, and rms depends on x
-            rms = _rms(x)
-        divisor = rms + ctx.eps
-        slope = torch.linalg.vecdot(grad, x).unsqueeze(-1) / divisor / divisor / (rms.clamp_min(TINY) * x.shape[-1])
-        return torch.addcmul(grad / divisor, x, -slope), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        x, gate = ctx.saved_tensors
+        if not torch.is_grad_enabled() and native.serves_norm(grad, x):
+            return *native.rms_norm_gradient(grad, x, gate, ctx.eps), None
+        normed = _by_steps(x, ctx.eps)  # a derivative of this gradient is wanted
+        grad_gate = None if gate is None else grad * normed
+        if not x.requires_grad:
+            return None, grad_gate, None
+        from_norm = grad if gate is None else grad * gate
+        (grad_x,) = torch.autograd.grad(normed, x, from_norm, create_graph=True)
+        return grad_x, grad_gate, None
 
 
 class SimpleRMSNorm(nn.Module):
@@ -64,9 +66,9 @@ class SimpleRMSNorm(nn.Module):
         super().__init__()
         self.eps = eps
 
-    def forward(self, x: Tensor, mask: Mask = None) -> Tensor:
-        """x (..., d). Each position is normalised alone, so `mask` changes nothing."""
-        return simple_rms_norm(x, self.eps)
+    def forward(self, x: Tensor, mask: Mask = None, gate: Tensor | None = None) -> Tensor:
+        """x (..., d), times the gate (..., d) if there is one. Each position is normalised alone: no mask is needed."""
+        return simple_rms_norm(x, self.eps, gate)
 
     def extra_repr(self) -> str:
         return f"eps={self.eps}"

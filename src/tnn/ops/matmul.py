@@ -1,5 +1,7 @@
 """The public Toeplitz product."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -34,9 +36,8 @@ def toeplitz_matmul(x: Tensor, coefficients: Tensor, *, causal: bool = False, ba
     check_choice("backend", backend, BACKENDS)
     if x.device != coefficients.device:
         raise ValueError(f"x and coefficients must share a device; got {x.device} and {coefficients.device}")
-    if torch.compiler.is_exporting():
-        product = export_convolve
-    else:
-        product = transforms.convolve if transforms.active(x, coefficients) else convolve
+    product: Callable[..., Tensor] = export_convolve if torch.compiler.is_exporting() else convolve
+    if transforms.active(x, coefficients):
+        product = transforms.convolve
     dtype = compute_dtype(x, coefficients)
     return product(x.to(dtype), coefficients.to(dtype), future_of(coefficients, causal), backend).to(x.dtype)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 logger = logging.getLogger(__name__)
 
@@ -58,10 +59,15 @@ def _find() -> tuple[ctypes.CDLL | None, str]:
         library = ctypes.CDLL(str(paths[0]))
     except OSError as error:
         return None, f"could not be loaded: {error}"
+    if not hasattr(library, "tnn_rms_norm"):
+        return None, f"{paths[0]} was built from other sources: install the package again"
     library.tnn_instruction_set.restype = ctypes.c_char_p
     problem = ctypes.POINTER(_Problem)
     library.tnn_convolve.argtypes = [problem, _Sequence, ctypes.c_void_p, _Sequence, ctypes.c_int, ctypes.c_int]
     library.tnn_correlate.argtypes = [problem, _Sequence, _Sequence, ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    library.tnn_rms_norm.argtypes = [size, size, ctypes.c_float, *[pointer] * 3, ctypes.c_int, ctypes.c_int]
+    library.tnn_rms_norm_gradient.argtypes = [size, size, ctypes.c_float, *[pointer] * 5, ctypes.c_int, ctypes.c_int]
     return library, f"available ({library.tnn_instruction_set().decode()})"
 
 
@@ -73,7 +79,7 @@ def convolve(x: Tensor, kernel: Tensor, future: int) -> Tensor:
     x, kernel = _contiguous_channels(x), kernel.contiguous()
     y = x.new_empty(x.shape)
     problem = _Problem(*x.shape, kernel.shape[0], future)
-    _call("tnn_convolve", problem, _sequence(x), kernel.data_ptr(), _sequence(y))
+    _call("tnn_convolve", ctypes.byref(problem), _sequence(x), kernel.data_ptr(), _sequence(y))
     return y
 
 
@@ -81,8 +87,42 @@ def correlate(x: Tensor, g: Tensor, lags: int, future: int) -> Tensor:
     x, g = _contiguous_channels(x), _contiguous_channels(g)
     c = x.new_empty(lags, x.shape[-1])
     problem = _Problem(*x.shape, lags, future)
-    _call("tnn_correlate", problem, _sequence(x), _sequence(g), c.data_ptr())
+    _call("tnn_correlate", ctypes.byref(problem), _sequence(x), _sequence(g), c.data_ptr())
     return c
+
+
+def serves_norm(*tensors: Tensor) -> bool:
+    """Tensors of another class (fake ones, parts of a distributed one) have no memory to point to."""
+    x = tensors[0]
+    for t in tensors:
+        if type(t) not in (Tensor, Parameter) or t.device.type != "cpu" or t.dtype != torch.float32:
+            return False
+    return x.numel() > 0 and all(t.shape == x.shape for t in tensors) and load()[0] is not None
+
+
+def rms_norm(x: Tensor, gate: Tensor | None, eps: float) -> Tensor:
+    """gate * x / (rms(x) + eps) over the last axis."""
+    x, gate = x.contiguous(), None if gate is None else gate.contiguous()
+    y = torch.empty_like(x)
+    _call("tnn_rms_norm", *_rows(x), eps, x.data_ptr(), _pointer(gate), y.data_ptr())
+    return y
+
+
+def rms_norm_gradient(grad: Tensor, x: Tensor, gate: Tensor | None, eps: float) -> tuple[Tensor, Tensor | None]:
+    """The gradients of x and of the gate, given that of their norm."""
+    grad, x, gate = grad.contiguous(), x.contiguous(), None if gate is None else gate.contiguous()
+    grad_x, grad_gate = torch.empty_like(x), None if gate is None else torch.empty_like(x)
+    pointers = (grad.data_ptr(), x.data_ptr(), _pointer(gate), grad_x.data_ptr(), _pointer(grad_gate))
+    _call("tnn_rms_norm_gradient", *_rows(x), eps, *pointers)
+    return grad_x, grad_gate
+
+
+def _rows(x: Tensor) -> tuple[int, int]:
+    return x.numel() // x.shape[-1], x.shape[-1]
+
+
+def _pointer(x: Tensor | None) -> int | None:
+    return None if x is None else x.data_ptr()
 
 
 def _contiguous_channels(x: Tensor) -> Tensor:
@@ -93,11 +133,11 @@ def _sequence(x: Tensor) -> _Sequence:
     return _Sequence(x.data_ptr(), x.stride(0), x.stride(1))
 
 
-def _call(function: str, problem: _Problem, *arguments: object) -> None:
+def _call(function: str, *arguments: object) -> None:
     library, status = load()
     if library is None:
         raise RuntimeError(f"native Toeplitz kernel: {status}")
     forked = os.getpid() != IMPORTED_BY
     # ctypes releases the GIL. The only failure is memory: `serves` has excluded too many lags.
-    if getattr(library, function)(ctypes.byref(problem), *arguments, torch.get_num_threads(), forked):
-        raise MemoryError("not enough memory for the work space of a Toeplitz product")
+    if getattr(library, function)(*arguments, torch.get_num_threads(), forked):
+        raise MemoryError("not enough memory for the work space of the native kernel")
