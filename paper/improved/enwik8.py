@@ -20,14 +20,16 @@ from paper.harness.trainings import Search, Setup, search_trials, training_trial
 from paper.harness.trial import Metrics, Options, Trial, TrialContext
 from paper.improved.rows import RECOMMENDED, RIVALS, ROWS, VARIANTS, variant_fields
 from paper.improved.state_space import state_space_table, state_space_trial
-from tnn.layers import count_parameters
+from tnn.layers import count_parameters, layer_ranks
 from tnn.models import load_preset
 from tnn.training.evaluation import load_model, load_text
 from tnn.training.extrapolation import extrapolate
 from tnn.training.figures import COLORS, INK, new_figure, tidy
 from tnn.training.recipe import Recipe
+from tnn.training.runs import LOG
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 NAME = "improved-enwik8"
@@ -88,7 +90,7 @@ def _model(row: str) -> dict[str, Any]:
 
 
 def _measure(folder: Path, recipe: Recipe) -> Metrics:
-    """Nats per byte of the test text at each length, over the same bytes."""
+    """Nats per byte of the test text at each length, over the same bytes; losses on the way; ranks of the kernels."""
     model = load_model(folder)
     text = load_text(folder, model, None, "test")
     run = extrapolate(model, text.tokens, LENGTHS, text.tokenizer.eos_token_id, text.length, max_tokens=TEST_BYTES)
@@ -96,7 +98,15 @@ def _measure(folder: Path, recipe: Recipe) -> Metrics:
         "test_losses": [perplexity.loss for perplexity in run.perplexities],
         "test_tokens": run.perplexities[0].tokens,
         "parameters": count_parameters(model).trained,
+        "learning_curve": _learning_curve(folder),
+        "kernel_ranks": [[layer.all_lags, layer.from_lag_16] for layer in layer_ranks(model, LENGTHS[0])],
     }
+
+
+def _learning_curve(folder: Path) -> list[tuple[int, float]]:
+    """Updates, and the mean training loss since the point before."""
+    entries = (json.loads(line) for line in (folder / LOG).read_text().splitlines())
+    return [(entry["step"], round(entry["loss"], 5)) for entry in entries if "loss" in entry and entry["step"] > 1]
 
 
 def floor_trial(options: Options) -> Trial:
@@ -136,13 +146,14 @@ def _conclude(options: Options, records: Records) -> Outcome:
     rates = collect(trials, records, "learning_rate")
     tables = (
         _table(rows, trials, records, bits, rates, floor),
+        _rank_table(rows, trials, records),
         state_space_table(_state_space_trials(options), records),
         _search_table(rows, options, records),
     )
     claims = _claims([fully_run(values, trials) for values in bits])
     edge = [row for row in rates if at_the_edge({row: rates[row]}, rates_of(row))]
     notes = _notes(options) + ((f"At the edge of the search: {', '.join(edge)}.",) if edge else ())
-    return Outcome(tables, partial(_draw, bits, floor) if any(bits) else None, claims, notes)
+    return Outcome(tables, partial(_draw, bits, floor, _curves(trials, records)) if any(bits) else None, claims, notes)
 
 
 def _bits(trials: Sequence[Trial], records: Records, place: int) -> dict[str, list[float]]:
@@ -188,6 +199,18 @@ def _table(
         best = min(range(len(floor)), key=floor.__getitem__)
         lines.append((f"{best + 1}-gram counts", "", "", "", f"{floor[best]:.4f}", f"{floor[best]:.4f}", ""))
     return Table("Bits per byte, lower is better; mean ± standard deviation over seeds", tuple(lines))
+
+
+def _rank_table(rows: Sequence[str], trials: Sequence[Trial], records: Records) -> Table:
+    """What the kernels of each layer span after training, with the first seed."""
+    lines: list[tuple[str, ...]] = [("row", "all lags, by layer", "from lag 16, by layer")]
+    for row in rows:
+        record = next((found for trial in trials if trial.row == row and (found := records.find(trial))), None)
+        layers = record.metrics.get("kernel_ranks", []) if record is not None else []
+        if layers and None not in layers[0]:
+            cells = (", ".join("/".join(map(str, layer[part])) for layer in layers) for part in (0, 1))
+            lines.append((row, *cells))
+    return Table("Dimensions that hold the kernels but for 10%, 1% and 0.1% of their norm, seed 0", tuple(lines))
 
 
 def _search_table(rows: Sequence[str], options: Options, records: Records) -> Table:
@@ -237,10 +260,23 @@ def _notes(options: Options) -> tuple[str, ...]:
     )
 
 
-def _draw(bits: list[dict[str, list[float]]], floor: list[float]) -> "Figure":
-    figure = new_figure(height=0.35 * len(bits[0]) + 1.2)
-    axes = figure.subplots()
+Curves = dict[str, list[list[tuple[int, float]]]]  # by row: updates and training loss, per seed
+
+
+def _curves(trials: Sequence[Trial], records: Records) -> Curves:
+    curves: Curves = {}
+    for trial in trials:
+        record = records.find(trial)
+        if record is not None and (curve := record.metrics.get("learning_curve")):
+            curves.setdefault(trial.row, []).append(curve)
+    return curves
+
+
+def _draw(bits: list[dict[str, list[float]]], floor: list[float], curves: Curves) -> "Figure":
     near = means(bits[0])
+    heights = [0.35 * len(near) + 1.2, *([3.0] if curves else [])]
+    figure = new_figure(height=sum(heights))
+    axes, *below = figure.subplots(len(heights), squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
     rows = sorted(near, key=lambda row: -near[row])
     for values, color, length in zip(bits, COLORS, LENGTHS, strict=False):
         places = [place for place, row in enumerate(rows) for _ in values[row]]
@@ -250,9 +286,22 @@ def _draw(bits: list[dict[str, list[float]]], floor: list[float]) -> "Figure":
         axes.axvline(min(floor), color=INK, linestyle=":", linewidth=1, label="n-gram counts")
     axes.set_yticks(range(len(rows)), rows)
     axes.set_ylim(-0.5, len(rows) - 0.5)
-    axes.legend(fontsize=8, frameon=False)
     tidy(axes, x="bits per byte of the test text, one point per seed", y="")
+    for panel in below:
+        _draw_curves(panel, curves)
     return figure
+
+
+def _draw_curves(axes: "Axes", curves: Curves) -> None:
+    """The mean over seeds."""
+    for row, seeds in curves.items():
+        steps = [step for step, _ in seeds[0]]
+        losses = np.mean([[loss for _, loss in curve] for curve in seeds], axis=0) / log(2)
+        width = 2.0 if row == RECOMMENDED else 1.0
+        axes.plot(np.array(steps) * BATCH * LENGTHS[0] / 1e6, losses, label=row, linewidth=width)
+    axes.set_xscale("log")
+    axes.set_ylim(top=3)
+    tidy(axes, x="megabytes of text read (log scale)", y="training loss, bits per byte")
 
 
 ENWIK8_STUDY = Experiment(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from paper.harness.experiment import Experiment, Outcome, Table
 from paper.harness.formatting import format_mean_std
 from paper.harness.judging import collect, means
+from paper.harness.mixers import load_own_mixer
 from paper.harness.records import Records
 from paper.harness.trainings import Setup, training_trial
 from paper.harness.trial import Options, Trial
@@ -23,6 +24,12 @@ BASE = "sine-spread"
 RATE = 6e-3
 SEEDS = 3
 
+ENCODERS = {
+    "log-lags": "LogLags",
+    "even-frequencies": "EvenFrequencies",
+    "slow-encoder": "SlowEncoder",
+    "unit-gain": "UnitGain",
+}
 # By row: what is changed in the base. Sizes keep the parameters within 5%, except where the encoder's size is the idea.
 IDEAS: dict[str, dict[str, Any]] = {
     BASE: {},
@@ -40,12 +47,17 @@ IDEAS: dict[str, dict[str, Any]] = {
     "more-gtu": {"gtu_expansion": 2.5, "glu_expansion": 0.5},
     "more-glu": {"gtu_expansion": 1.5, "glu_expansion": 1.5},
     "norms-with-gains": {"norm": "rms"},
+    "norm-and-convolution": {"operator_norm": True, "short_convolution": 4},  # the recommended TNN
+    "gtu-start": {"initializer": "gtu"},  # N(0, 0.02)
+    **{row: {"mixer": f"paper.improved.encoders:{name}"} for row, name in ENCODERS.items()},
 }
 
 
 def idea_trials(row: str, options: Options) -> list[Trial]:
     """Trainings of the search's length, at one learning rate, one per seed."""
     steps = options.steps or SEARCH_STEPS
+    if row in ENCODERS:
+        load_own_mixer(IDEAS[row]["mixer"])
     model = {"preset": "mini-alm", "initializer": "torch", **VARIANTS[BASE], **IDEAS[row]}
     training = (f"training.steps={steps}", f"training.warmup_steps={max(1, steps // 10)}")
     setup = Setup("mini-alm", (*TRAINING, f"model={json.dumps(model)}", *training, f"training.learning_rate={RATE}"))

@@ -149,7 +149,7 @@ SIZES = {
     "imagenet-tiny": (6_408_232, 6_422_056),
     "imagenet-small": (23_373_544, None),
 }
-RECOMMENDED = {"tnn-mini": 675_200, "tnn-small": 5_723_584, "tnn-base": 48_590_016}
+RECOMMENDED = {"tnn-mini": 677_248, "tnn-small": 5_729_728, "tnn-base": 48_604_352}
 ENCODERS = {
     "lra-text": 66_624,
     "lra-listops": 66_624,

@@ -58,6 +58,7 @@ RECOMMENDED_FIELDS: Fields = {
     "decay": [0.5, 0.97],
     "decay_mode": "learned",
     "operator_norm": True,
+    "short_convolution": 4,
     "initializer": "torch",
 }
 
