@@ -89,6 +89,18 @@ def test_forward_mode_and_transforms_agree_with_the_gradient():
         torch.testing.assert_close(torch.func.vmap(jacobian(simple_rms_norm))(x), expected)
 
 
+@pytest.mark.parametrize("gated", [False, True])
+def test_many_gradients_at_once(gated):
+    """torch maps the backward pass over a batch of gradients, which have no memory of their own."""
+    tensors = [torch.randn(3, 7, requires_grad=True) for _ in range(1 + gated)]
+    y = simple_rms_norm(tensors[0], EPS, tensors[1] if gated else None)
+    grads = torch.randn(5, *y.shape)
+    batched = torch.autograd.grad(y, tensors, grads, is_grads_batched=True, retain_graph=True)
+    for number, grad in enumerate(grads):
+        for one, many in zip(torch.autograd.grad(y, tensors, grad, retain_graph=True), batched, strict=True):
+            torch.testing.assert_close(many[number], one)
+
+
 def test_a_row_of_zeros_stays_zero_and_its_gradient_is_finite():
     x = torch.zeros(2, 19, requires_grad=True)
     y = simple_rms_norm(x)

@@ -11,6 +11,8 @@ from tnn._precision import compute_dtype
 from tnn.layers.sequences import Mask, resolve_mask
 from tnn.ops import native, transforms
 
+TINY = 1e-30  # a row of zeros has no slope
+
 
 def simple_rms_norm(x: Tensor, eps: float = 1e-8, gate: Tensor | None = None) -> Tensor:
     """x / (rms(x) + eps) over the last axis, computed in float32 at least; times `gate`, if there is one."""
@@ -24,10 +26,14 @@ def simple_rms_norm(x: Tensor, eps: float = 1e-8, gate: Tensor | None = None) ->
 
 
 def _by_steps(x: Tensor, eps: float) -> Tensor:
-    rms = torch.linalg.vector_norm(x, dim=-1, keepdim=True) / x.shape[-1] ** 0.5
+    rms = _rms(x)
     if torch.compiler.is_exporting():  # exactly the same, but the ONNX optimizer takes an addend of 1e-8 for 0
         x, rms, eps = x * 1024, rms * 1024, eps * 1024
     return x / (rms + eps)
+
+
+def _rms(x: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True) / x.shape[-1] ** 0.5  # (..., 1)
 
 
 class _NativeNorm(torch.autograd.Function):
@@ -40,17 +46,17 @@ class _NativeNorm(torch.autograd.Function):
         return native.rms_norm(x, gate, eps)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
         x, gate = ctx.saved_tensors
-        if not torch.is_grad_enabled() and native.serves_norm(grad, x):
+        if not torch.is_grad_enabled() and native.serves_norm(grad, x) and not transforms.active(grad):
             return *native.rms_norm_gradient(grad, x, gate, ctx.eps), None
-        normed = _by_steps(x, ctx.eps)  # a derivative of this gradient is wanted
-        grad_gate = None if gate is None else grad * normed
-        if not x.requires_grad:
-            return None, grad_gate, None
+        rms = _rms(x)  # step by step: a derivative of this gradient may be wanted
+        divisor = rms + ctx.eps
         from_norm = grad if gate is None else grad * gate
-        (grad_x,) = torch.autograd.grad(normed, x, from_norm, create_graph=True)
-        return grad_x, grad_gate, None
+        slope = (
+            torch.linalg.vecdot(from_norm, x).unsqueeze(-1) / divisor / divisor / (rms.clamp_min(TINY) * x.shape[-1])
+        )
+        return from_norm / divisor - x * slope, None if gate is None else grad * x / divisor, None
 
 
 class SimpleRMSNorm(nn.Module):

@@ -8,16 +8,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 from torch._functorch import eager_transforms
 
 from tnn.ops import fft, product
 
 
 def active(*tensors: Tensor) -> bool:
-    """Whether a transform of torch.func is active, or a tensor carries a forward derivative."""
+    """Whether a transform of torch.func is active, or a tensor is a batch of gradients or has a forward derivative."""
     if torch.compiler.is_compiling():
         return False
-    if torch._C._are_functorch_transforms_active():
+    if torch._C._are_functorch_transforms_active() or any(map(is_legacy_batchedtensor, tensors)):
         return True
     return any(torch.autograd.forward_ad.unpack_dual(t).tangent is not None for t in tensors)
 
