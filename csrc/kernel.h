@@ -1,4 +1,4 @@
-// The functions of one instruction set. Each kernel_*.cpp compiles kernel.inl and norm.inl for a different one.
+// The functions of one instruction set. Each kernel_*.cpp compiles kernel.inl, direct.inl and norm.inl for a different one.
 
 #ifndef TNN_KERNEL_H
 #define TNN_KERNEL_H
@@ -23,6 +23,11 @@ struct Frames {
     int64_t block, blocks, in_offset, out_offset;
 };
 
+// The part first .. last-1 of the positions of all rows, or of the channels.
+struct Share {
+    int64_t first, last;
+};
+
 // The positions first .. last-1 of a norm over d channels, with e added to the root mean square.
 struct Positions {
     int64_t first, last, d;
@@ -35,6 +40,9 @@ struct Kernel {
                      const float *k, tnn_sequence y, float *scratch);
     void (*correlate)(const tnn_problem &, const Frames &, const Tile &, const float *twiddles, tnn_sequence x,
                       tnn_sequence y, float *g, float *scratch);
+    void (*convolve_direct)(const tnn_problem &, const Share &positions, tnn_sequence x, const float *k, tnn_sequence y);
+    void (*correlate_direct)(const tnn_problem &, const Share &channels, tnn_sequence x, tnn_sequence y, float *g,
+                             float *scratch);
     void (*norm)(const Positions &, const float *x, const float *gate, float *y);
     void (*norm_gradient)(const Positions &, const float *grad, const float *x, const float *gate, float *grad_x,
                           float *grad_gate);

@@ -1,4 +1,5 @@
 #define TNN_LANES 16
 #include "kernel.inl"
+#include "direct.inl"
 #include "norm.inl"
-const tnn::Kernel tnn::avx512_kernel = {"avx512", convolve_any<>, correlate_any<>, norm, norm_gradient};
+const tnn::Kernel tnn::avx512_kernel = {"avx512", convolve_any<>, correlate_any<>, convolve_direct, correlate_direct, norm, norm_gradient};

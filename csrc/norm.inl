@@ -1,13 +1,10 @@
-// The gated norm for vectors of TNN_LANES channels; included once per instruction set, after kernel.inl.
+// The gated norm for vectors of TNN_LANES channels; included once per instruction set, after direct.inl.
 //
 // Each position is one pass over a row that stays in the L1 cache: memory is read and written once.
 
 namespace {
 
 using tnn::Positions;
-
-INLINE Vector load(const float *p) { return *reinterpret_cast<const Unaligned *>(p); }
-INLINE void store(float *p, Vector v) { *reinterpret_cast<Unaligned *>(p) = v; }
 
 INLINE float sum_of(Vector v) {
     float sum = 0;
@@ -23,12 +20,12 @@ INLINE float dot(const float *a, const float *b, const float *g, int64_t d) {
     for (; c + 4 * lanes <= d; c += 4 * lanes)
         for (int part = 0; part < 4; part++) {
             const int64_t at = c + part * lanes;
-            const Vector product = load(a + at) * load(b + at);
-            sums[part] += gated ? product * load(g + at) : product;
+            const Vector product = read<Vector>(a + at) * read<Vector>(b + at);
+            sums[part] += gated ? product * read<Vector>(g + at) : product;
         }
     for (; c + lanes <= d; c += lanes) {
-        const Vector product = load(a + c) * load(b + c);
-        sums[0] += gated ? product * load(g + c) : product;
+        const Vector product = read<Vector>(a + c) * read<Vector>(b + c);
+        sums[0] += gated ? product * read<Vector>(g + c) : product;
     }
     float sum = sum_of((sums[0] + sums[1]) + (sums[2] + sums[3]));
     for (; c < d; c++) sum += gated ? a[c] * b[c] * g[c] : a[c] * b[c];
@@ -44,8 +41,8 @@ void norm_rows(const Positions &p, const float *x, const float *gate, float *y) 
         const float scale = 1.0f / (rms_of(x + row, p.d) + p.e);
         int64_t c = row;
         for (; c + lanes <= row + p.d; c += lanes) {
-            const Vector scaled = load(x + c) * scale;
-            store(y + c, gated ? scaled * load(gate + c) : scaled);
+            const Vector scaled = read<Vector>(x + c) * scale;
+            write(y + c, gated ? scaled * read<Vector>(gate + c) : scaled);
         }
         for (; c < row + p.d; c++) y[c] = gated ? x[c] * scale * gate[c] : x[c] * scale;
     }
@@ -62,9 +59,9 @@ void norm_rows_gradient(const Positions &p, const float *grad, const float *x, c
         const float slope = r == 0 ? 0 : product * scale * scale / (r * float(p.d));  // a row of zeros has none
         int64_t c = row;
         for (; c + lanes <= row + p.d; c += lanes) {
-            const Vector from = load(grad + c) * scale, value = load(x + c);
-            store(grad_x + c, (gated ? from * load(gate + c) : from) - value * slope);
-            if (gated) store(grad_gate + c, from * value);
+            const Vector from = read<Vector>(grad + c) * scale, value = read<Vector>(x + c);
+            write(grad_x + c, (gated ? from * read<Vector>(gate + c) : from) - value * slope);
+            if (gated) write(grad_gate + c, from * value);
         }
         for (; c < row + p.d; c++) {
             const float from = grad[c] * scale, value = x[c];

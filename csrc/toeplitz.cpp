@@ -1,4 +1,4 @@
-// Choice of instruction set and frame length, twiddles, threads. The arithmetic is in kernel.inl and norm.inl.
+// Choice of instruction set and frame length, twiddles, threads. The arithmetic is in the .inl files.
 
 #include "toeplitz.h"
 
@@ -178,14 +178,18 @@ Threads useful_threads(const tnn_problem &p, int threads, int forked) {
     return useful_threads(p.rows * p.n * p.d, threads, forked);
 }
 
-// Calls work(positions) for equal shares of the positions, one per thread.
+// Calls work(share, scratch) for shares of `count` positions or channels, one per thread, cut at multiples of `unit`.
 template <class Work>
-int for_each_share(int64_t n, int64_t d, float e, int threads, int forked, const Work &work) {
-    const Threads useful = useful_threads(n * d, threads, forked);
-    return for_each_task(useful.count, useful, 0, [&](int64_t share, float *) {
-        work(Positions{n * share / useful.count, n * (share + 1) / useful.count, d, e});
+int for_each_share(int64_t count, int64_t unit, Threads threads, int64_t scratch_floats, const Work &work) {
+    const int64_t units = (count + unit - 1) / unit, shares = std::max<int64_t>(1, std::min<int64_t>(threads.count, units));
+    return for_each_task(shares, threads, scratch_floats, [&](int64_t share, float *scratch) {
+        const int64_t first = units * share / shares * unit, last = units * (share + 1) / shares * unit;
+        work(Share{first, std::min(last, count)}, scratch);
     });
 }
+
+// Measured: up to so many lags the sums themselves take less time than a transform.
+constexpr int64_t direct_max_lags = 24;
 
 // A large output is new memory, mapped when it is first written. Huge pages mean hundreds of times fewer page faults, and
 // fewer TLB misses for the scattered writes of the tiles.
@@ -210,6 +214,11 @@ using namespace tnn;
 
 extern "C" int tnn_convolve(const tnn_problem *problem, tnn_sequence x, const float *k, tnn_sequence y, int threads,
                             int forked) try {
+    if (problem->lags <= direct_max_lags)
+        return for_each_share(problem->rows * problem->n, 1, useful_threads(*problem, threads, forked), 0,
+                              [&](const Share &share, float *) {
+                                  active_kernel().convolve_direct(*problem, share, x, k, y);
+                              });
     Frames frames;
     if (!choose_frames(*problem, &frames)) return TNN_TOO_LONG;
     const Kernel &kernel = active_kernel();
@@ -227,6 +236,11 @@ extern "C" int tnn_convolve(const tnn_problem *problem, tnn_sequence x, const fl
 
 extern "C" int tnn_correlate(const tnn_problem *problem, tnn_sequence x, tnn_sequence y, float *g, int threads,
                              int forked) try {
+    if (problem->lags <= direct_max_lags)
+        return for_each_share(problem->d, tile_channels, useful_threads(*problem, threads, forked),
+                              2 * problem->lags * problem->d, [&](const Share &share, float *scratch) {
+                                  active_kernel().correlate_direct(*problem, share, x, y, g, scratch);
+                              });
     Frames frames;
     if (!choose_frames(*problem, &frames)) return TNN_TOO_LONG;
     const Kernel &kernel = active_kernel();
@@ -243,15 +257,17 @@ extern "C" int tnn_correlate(const tnn_problem *problem, tnn_sequence x, tnn_seq
 
 extern "C" int tnn_rms_norm(int64_t n, int64_t d, float e, const float *x, const float *gate, float *y, int threads,
                             int forked) try {
-    return for_each_share(n, d, e, threads, forked, [&](const Positions &p) { active_kernel().norm(p, x, gate, y); });
+    return for_each_share(n, 1, useful_threads(n * d, threads, forked), 0, [&](const Share &share, float *) {
+        active_kernel().norm({share.first, share.last, d, e}, x, gate, y);
+    });
 } catch (const std::bad_alloc &) {
     return TNN_OUT_OF_MEMORY;
 }
 
 extern "C" int tnn_rms_norm_gradient(int64_t n, int64_t d, float e, const float *grad, const float *x, const float *gate,
                                      float *grad_x, float *grad_gate, int threads, int forked) try {
-    return for_each_share(n, d, e, threads, forked, [&](const Positions &p) {
-        active_kernel().norm_gradient(p, grad, x, gate, grad_x, grad_gate);
+    return for_each_share(n, 1, useful_threads(n * d, threads, forked), 0, [&](const Share &share, float *) {
+        active_kernel().norm_gradient({share.first, share.last, d, e}, grad, x, gate, grad_x, grad_gate);
     });
 } catch (const std::bad_alloc &) {
     return TNN_OUT_OF_MEMORY;

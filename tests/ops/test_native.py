@@ -63,7 +63,8 @@ def test_any_lags_and_any_number_of_channels(rows, n, d, past, future, seed):
     assert error < 2e-6 * max(expected.abs().max(), typical)
 
 
-def test_strided_input_is_read_in_place():
+@pytest.mark.parametrize("lags", [9, 30])  # term by term, and by a transform
+def test_strided_input_is_read_in_place(lags):
     base = torch.randn(3, 50, 2, 24)
     for x in (
         base[:, :, 1],
@@ -72,13 +73,33 @@ def test_strided_input_is_read_in_place():
         base[:, :, 0].transpose(0, 1),
         base[:1, :, 0].expand(4, -1, -1),
     ):
-        kernel = torch.randn(min(9, x.shape[1]), x.shape[2])
+        kernel = torch.randn(min(lags, x.shape[1]), x.shape[2])
         assert torch.equal(native.convolve(x, kernel, 2), native.convolve(x.contiguous(), kernel, 2))
         g = torch.randn_like(x)
-        assert torch.equal(native.correlate(x, g, 9, 2), native.correlate(x.contiguous(), g, 9, 2))
+        strided, contiguous = (native.correlate(each, g, len(kernel), 2) for each in (x, x.contiguous()))
+        assert torch.equal(strided, contiguous)
 
 
-@pytest.mark.parametrize(("rows", "n", "d", "lags"), [(2, 700, 200, 50), (1, 5000, 16, 100), (8, 128, 96, 128)])
+@pytest.mark.parametrize("future", [0, 2])
+def test_long_sums_of_few_lags_keep_their_digits(future):
+    """All terms have one sign: in float32, a sum of 200,000 terms one after the other would lose three digits."""
+    x, g = torch.rand(8, 25_000, 5), torch.rand(8, 25_000, 5)
+    expected = dense_correlate_of_few_lags(x.double(), g.double(), 4, future)
+    assert relative_error(native.correlate(x, g, 4, future), expected) < 1e-5
+
+
+def dense_correlate_of_few_lags(x, g, lags, future):
+    n = x.shape[1]
+    sums = []
+    for lag in range(-future, lags - future):
+        later, earlier = (g, x) if lag >= 0 else (x, g)
+        sums.append((later[:, abs(lag) :] * earlier[:, : n - abs(lag)]).sum((0, 1)))
+    return torch.stack(sums)
+
+
+@pytest.mark.parametrize(
+    ("rows", "n", "d", "lags"), [(2, 700, 200, 50), (1, 5000, 16, 100), (8, 128, 96, 128), (4, 700, 200, 5)]
+)
 def test_results_do_not_depend_on_the_number_of_threads(threads, rows, n, d, lags):
     x, g, kernel = torch.randn(rows, n, d), torch.randn(rows, n, d), torch.randn(lags, d)
     results = []
