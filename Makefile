@@ -46,7 +46,7 @@ sanitize: .venv/ready
 	cmake -S csrc -B build/sanitize -DCMAKE_CXX_COMPILER=$(CXX) -DTNN_SANITIZE=ON
 	cmake --build build/sanitize
 	LD_PRELOAD="$(RUNTIMES)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	TNN_NATIVE_LIBRARY=$(CURDIR)/$(SANITIZED) $(BIN)/python -m pytest tests/ops/test_native.py tests/ops/test_matmul.py -k native
+	TNN_NATIVE_LIBRARY=$(CURDIR)/$(SANITIZED) $(BIN)/python -m pytest tests/ops/test_native.py tests/ops/test_matmul.py tests/layers/test_norm.py -k 'native or norm'
 
 conformance: .venv/conformance
 	@test -n "$(TRANSFORMERS_TESTS)" || { echo "set TRANSFORMERS_TESTS to a checkout of transformers" >&2; exit 2; }
