@@ -300,6 +300,9 @@ def _draw_curves(axes: "Axes", curves: Curves) -> None:
         width = 2.0 if row == RECOMMENDED else 1.0
         axes.plot(np.array(steps) * BATCH * LENGTHS[0] / 1e6, losses, label=row, linewidth=width)
     axes.set_xscale("log")
+    axes.set_xticks([1, 2, 5, 10, 20])
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
     axes.set_ylim(top=3)
     tidy(axes, x="megabytes of text read (log scale)", y="training loss, bits per byte")
 
