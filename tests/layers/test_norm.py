@@ -19,10 +19,6 @@ def by_steps(x, gate=None, eps=EPS):
     return y if gate is None else y * gate
 
 
-def gradients(f, tensors, grad):
-    return torch.autograd.grad(f(*tensors), tensors, grad.to(tensors[0].dtype))
-
-
 def same(y, expected, size, dtype):
     assert y.dtype == dtype
     assert (y.double() - expected).abs().max() <= PRECISION[dtype] * size
