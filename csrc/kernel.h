@@ -1,4 +1,4 @@
-// The functions of one instruction set. Each kernel_*.cpp compiles kernel.inl, direct.inl and norm.inl for a different one.
+// The functions of one instruction set. Each kernel_*.cpp compiles the .inl files for a different one.
 
 #ifndef TNN_KERNEL_H
 #define TNN_KERNEL_H
@@ -23,7 +23,7 @@ struct Frames {
     int64_t block, blocks, in_offset, out_offset;
 };
 
-// The part first .. last-1 of the positions of all rows, or of the channels.
+// The part first .. last-1 of the positions of all rows, of the channels, or of all values.
 struct Share {
     int64_t first, last;
 };
@@ -43,9 +43,12 @@ struct Kernel {
     void (*convolve_direct)(const tnn_problem &, const Share &positions, tnn_sequence x, const float *k, tnn_sequence y);
     void (*correlate_direct)(const tnn_problem &, const Share &channels, tnn_sequence x, tnn_sequence y, float *g,
                              float *scratch);
-    void (*norm)(const Positions &, const float *x, const float *gate, float *y);
-    void (*norm_gradient)(const Positions &, const float *grad, const float *x, const float *gate, float *grad_x,
-                          float *grad_gate);
+    void (*silu_product)(const Share &values, const float *a, const float *b, float *y);
+    void (*silu_product_gradient)(const Share &values, const float *grad, const float *a, const float *b, float *grad_a,
+                                  float *grad_b);
+    void (*norm)(const Positions &, const float *x, const float *gate, bool silu_gate, float *y);
+    void (*norm_gradient)(const Positions &, const float *grad, const float *x, const float *gate, bool silu_gate,
+                          float *grad_x, float *grad_gate);
 };
 
 extern const Kernel portable_kernel;

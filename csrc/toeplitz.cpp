@@ -255,19 +255,36 @@ extern "C" int tnn_correlate(const tnn_problem *problem, tnn_sequence x, tnn_seq
     return TNN_OUT_OF_MEMORY;
 }
 
-extern "C" int tnn_rms_norm(int64_t n, int64_t d, float e, const float *x, const float *gate, float *y, int threads,
-                            int forked) try {
+extern "C" int tnn_rms_norm(int64_t n, int64_t d, float e, const float *x, const float *gate, int silu_gate, float *y,
+                            int threads, int forked) try {
     return for_each_share(n, 1, useful_threads(n * d, threads, forked), 0, [&](const Share &share, float *) {
-        active_kernel().norm({share.first, share.last, d, e}, x, gate, y);
+        active_kernel().norm({share.first, share.last, d, e}, x, gate, silu_gate, y);
     });
 } catch (const std::bad_alloc &) {
     return TNN_OUT_OF_MEMORY;
 }
 
 extern "C" int tnn_rms_norm_gradient(int64_t n, int64_t d, float e, const float *grad, const float *x, const float *gate,
-                                     float *grad_x, float *grad_gate, int threads, int forked) try {
+                                     int silu_gate, float *grad_x, float *grad_gate, int threads, int forked) try {
     return for_each_share(n, 1, useful_threads(n * d, threads, forked), 0, [&](const Share &share, float *) {
-        active_kernel().norm_gradient({share.first, share.last, d, e}, grad, x, gate, grad_x, grad_gate);
+        active_kernel().norm_gradient({share.first, share.last, d, e}, grad, x, gate, silu_gate, grad_x, grad_gate);
+    });
+} catch (const std::bad_alloc &) {
+    return TNN_OUT_OF_MEMORY;
+}
+
+extern "C" int tnn_silu_product(int64_t n, const float *a, const float *b, float *y, int threads, int forked) try {
+    return for_each_share(n, tile_channels, useful_threads(n, threads, forked), 0, [&](const Share &share, float *) {
+        active_kernel().silu_product(share, a, b, y);
+    });
+} catch (const std::bad_alloc &) {
+    return TNN_OUT_OF_MEMORY;
+}
+
+extern "C" int tnn_silu_product_gradient(int64_t n, const float *grad, const float *a, const float *b, float *grad_a,
+                                         float *grad_b, int threads, int forked) try {
+    return for_each_share(n, tile_channels, useful_threads(n, threads, forked), 0, [&](const Share &share, float *) {
+        active_kernel().silu_product_gradient(share, grad, a, b, grad_a, grad_b);
     });
 } catch (const std::bad_alloc &) {
     return TNN_OUT_OF_MEMORY;

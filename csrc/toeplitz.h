@@ -1,5 +1,5 @@
 // The Toeplitz product and the gradient of its coefficients, with a C interface: raw pointers and strides, no torch. And the
-// norm that stands beside it in every block.
+// norm and the gates that stand beside it in every block.
 //
 //   convolve:   y[b, i, c] = sum_m k[m, c] x[b, i - (m - future), c]
 //   correlate:  g[m, c]    = sum over b and i of y[b, i, c] x[b, i - (m - future), c]
@@ -38,10 +38,17 @@ TNN_EXPORT int tnn_correlate(const tnn_problem *problem, tnn_sequence x, tnn_seq
 //
 //   y[i, c] = gate[i, c] x[i, c] / (r(i) + e)
 //
-// and its gradients, given those of y. All are (n, d), contiguous; without a gate, `gate` and `grad_gate` are null.
-TNN_EXPORT int tnn_rms_norm(int64_t n, int64_t d, float e, const float *x, const float *gate, float *y, int threads, int forked);
+// and its gradients, given those of y; with `silu_gate`, silu(gate) in place of gate. All are (n, d), contiguous; without a
+// gate, `gate` and `grad_gate` are null.
+TNN_EXPORT int tnn_rms_norm(int64_t n, int64_t d, float e, const float *x, const float *gate, int silu_gate, float *y,
+                            int threads, int forked);
 TNN_EXPORT int tnn_rms_norm_gradient(int64_t n, int64_t d, float e, const float *grad, const float *x, const float *gate,
-                                     float *grad_x, float *grad_gate, int threads, int forked);
+                                     int silu_gate, float *grad_x, float *grad_gate, int threads, int forked);
+
+// y = silu(a) b, with silu(a) = a / (1 + e^-a), and its gradients; n values each.
+TNN_EXPORT int tnn_silu_product(int64_t n, const float *a, const float *b, float *y, int threads, int forked);
+TNN_EXPORT int tnn_silu_product_gradient(int64_t n, const float *grad, const float *a, const float *b, float *grad_a,
+                                         float *grad_b, int threads, int forked);
 
 // The instruction set in use: "avx512", "avx2" or "portable". The environment variable TNN_NATIVE_ISA selects one, if the
 // processor has it.

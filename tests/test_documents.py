@@ -7,6 +7,7 @@ What an example prints is compared with the ```text block that follows it.
 
 import importlib.util
 import io
+import json
 import re
 import shlex
 import shutil
@@ -29,6 +30,7 @@ from tnn.cli import app
 from tnn.data.tokenizers import _byte_characters
 from tnn.layers import kernel_rank
 from tnn.mixers import registry
+from tnn.training.choice import choose
 from tnn.training.ranks import rank_table
 from tnn.training.recipe import load_recipe
 from tnn.training.tasks.setup import model_at_start
@@ -36,8 +38,10 @@ from tnn.training.tasks.setup import model_at_start
 ROOT = Path(__file__).parent.parent
 FORM = "model-card.md"  # to be filled in
 DOCUMENTS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md") if path.name != FORM)]
+TUTORIAL = "docs/your-text.md"
 ORDER = [
     "docs/training.md",
+    "docs/your-table.md",
     "docs/distributed.md",
     "docs/data.md",
     "docs/evaluation.md",
@@ -46,6 +50,7 @@ ORDER = [
     "docs/models.md",
     "docs/lra.md",
     "docs/images.md",
+    "docs/your-series.md",
     "docs/reproduction.md",
 ]
 ELSEWHERE = {  # what other tests run
@@ -124,6 +129,7 @@ def home(empty_folder):
             Path(folder, f"wiki.{split}.{kind}").write_text(line * count)
     shutil.copytree("wikitext-2", "data/wikitext-2")
     Path("letter.txt").write_text(line)
+    shutil.copytree("stdlib", "my-texts")
     Path("gpt2-bpe").mkdir()
     tokens = ", ".join(f'"{_escape(c)}": {i}' for i, c in enumerate(_byte_characters()))
     Path("gpt2-bpe", "encoder.json").write_text(f'{{{tokens}, "<|endoftext|>": 256}}', encoding="utf-8")
@@ -142,9 +148,22 @@ def home(empty_folder):
     for split, count in (("train", 20), ("test", 5)):
         np.save(f"mnist/x_{split}.npy", np.arange(count * 784, dtype=np.uint8).reshape(count, 28, 28))
         np.save(f"mnist/y_{split}.npy", np.arange(count) % 10 if count == 20 else np.arange(count))
+    _write_tables()
     Path("my-recipe.yaml").write_text(blocks("docs/training.md", "yaml")[0])
     torch.save({"model": _checkpoint()}, "checkpoint_best.pt")
+    tables: dict[str, object] = {}
+    for code in blocks("docs/your-series.md", "python")[:2]:  # it makes the tables that its commands read
+        exec(code, tables)
     return empty_folder
+
+
+def _write_tables():
+    """Of texts with labels."""
+    reviews = [f'"film {k}, {("long", "dull")[k % 2]}",{("good", "bad")[k % 2]}' for k in range(40)]
+    for name in ("reviews.csv", "new.csv", "other.csv"):
+        Path(name).write_text("\n".join(["text,label", *reviews]))
+    films = [{"text": f"film {k}", "genres": ["war", "sea"][: k % 3], "stars": k % 5} for k in range(40)]
+    Path("films.jsonl").write_text("\n".join(map(json.dumps, films)))
 
 
 def _escape(character):
@@ -170,10 +189,13 @@ def shrunk(words):
         return [*words, *FEW[words[3]]]
     if words[1:3] == ["-m", "paper"]:
         return [*words, "--steps", "2", "--seeds", "1"] if "--methods" in words else words
-    if words[1] != "train" or "--list" in words:
+    if words[1] != "train" or {"--list", "--show", "--init"} & {*words}:
         return words
-    task = load_recipe(words[2]).task
-    changes = [*TINY, "training.epochs=1"] if task == "glue" else [*TINY, *TINY_MODEL, *TINY_STEPS]
+    if Path(words[2], "recipe.yaml").is_file():  # a run, which is small already
+        return ["training.steps=4" if word.startswith("training.steps=") else word for word in words]
+    recipe = choose(words[2]).recipe
+    task, sizes = recipe.task, [] if recipe.model.start_from else TINY_MODEL
+    changes = [*TINY, "training.epochs=1"] if task == "glue" else [*TINY, *sizes, *TINY_STEPS]
     if task in ("causal-lm", "masked-lm"):
         changes.append("data.length=64")
     last = next((i for i, word in enumerate(words) if word.startswith("--")), len(words))
@@ -212,11 +234,26 @@ def test_commands_of_the_readme(empty_folder):
 
 
 @pytest.mark.slow
+def test_commands_of_your_text(empty_folder):
+    """From the first to the last, in a folder that holds nothing but texts and a table."""
+    shutil.copytree("stdlib", "my-texts")
+    rows = [f'{i},"I liked it.\nIt has {i} pages, and ""a"" title."\n' for i in range(2000)]
+    Path("reviews.csv").write_text("id,review\n" + "".join(rows))
+    printed = [run(TUTORIAL, words) for words in commands(TUTORIAL)]
+    counts = [[line.split()[0] for line in text.splitlines()] for text in (printed[0], printed[4], printed[7])]
+    assert counts == [["train", "validation", "test"]] * 3
+    assert "runs/mine" in printed[1]
+    assert re.search(r"^perplexity +[\d.]+ per token$", printed[2], re.MULTILINE)
+    assert printed[3].strip()
+    assert printed[6].strip()
+
+
+@pytest.mark.slow
 def test_commands(home, monkeypatch):
     for module in ("paper.catalogue", "paper.report.summary"):  # tests of their own plan the other experiments
         monkeypatch.setattr(f"{module}.EXPERIMENTS", {"alm": EXPERIMENTS["alm"]})
     with_commands = {document for document in DOCUMENTS if any(words[0] == "tnn" for words in commands(document))}
-    assert with_commands <= {"README.md", *ORDER}
+    assert with_commands <= {"README.md", TUTORIAL, *ORDER}
     for document in ORDER:
         for words in commands(document):
             if words[0] in ELSEWHERE:

@@ -50,6 +50,16 @@ class SlowEncoder(_ChangedUnit):
         return {name: {"learning_rate": 6e-4, "weight_decay": 0.0} for name in self._slow}
 
 
+class DecayedEncoder(_ChangedUnit):
+    """The encoder has weight decay, as the dense layers have."""
+
+    def change(self, operator: ToeplitzOperator, encoder: RelativePositionEncoder, options: dict[str, Any]) -> None:
+        self._decayed = [f"operator.rpe.{name}" for name, _ in encoder.named_parameters()]
+
+    def parameter_settings(self) -> dict[str, dict[str, float]]:
+        return {name: {"weight_decay": 0.1} for name in self._decayed}
+
+
 class UnitGain(_ChangedUnit):
     """Each channel's kernel is divided by its norm, and has a learned gain that starts from one."""
 

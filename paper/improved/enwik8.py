@@ -3,6 +3,7 @@
 import json
 import lzma
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import inf, log
 from pathlib import Path
@@ -40,6 +41,7 @@ BATCH = 8
 SEARCH_STEPS = 1000
 RATES = (3e-3, 6e-3, 1.2e-2)
 HIGHER_RATES = (*RATES, 2.4e-2, 4.8e-2)  # of rows whose best rate is not below 1.2e-2: a search goes on past its best
+LOWER_RATES = {"gss": 1.2e-2, "s4": 1.2e-2}  # whole trainings of the rivals: short ones may favour high rates
 LENGTHS = (512, 28 * 512)
 TEST_BYTES = 64 * LENGTHS[-1]
 TRAINING = (
@@ -64,6 +66,17 @@ def row_trials(row: str, options: Options) -> tuple[list[Trial], list[Trial]]:
     searches = search_trials(NAME, row, setup, Search(rates_of(row), steps))
     seeds = range(options.seeds or SEEDS)
     return searches, [training_trial(NAME, row, setup, s, searches=searches, measure=_measure) for s in seeds]
+
+
+def lower_rate_trials(options: Options) -> list[Trial]:
+    """One training of each rival at a lower rate than that of its search."""
+    trials = []
+    for row, rate in LOWER_RATES.items():
+        if row in (options.methods or ROWS):
+            setup = _setup(row, options)
+            setup = replace(setup, changes=(*setup.changes, f"training.learning_rate={rate}"))
+            trials.append(training_trial(NAME, row, setup, 0, measure=_measure, part=f"whole at {rate:g}"))
+    return trials
 
 
 def rates_of(row: str) -> tuple[float, ...]:
@@ -129,7 +142,7 @@ def _plan(options: Options) -> list[Trial]:
     if options.scale == "paper":  # the paper has no such table
         return []
     trials = [trial for row in options.methods or ROWS for part in row_trials(row, options) for trial in part]
-    return [floor_trial(options), *trials, *_state_space_trials(options)]
+    return [floor_trial(options), *trials, *_state_space_trials(options), *lower_rate_trials(options)]
 
 
 def _state_space_trials(options: Options) -> list[Trial]:
@@ -149,6 +162,7 @@ def _conclude(options: Options, records: Records) -> Outcome:
         _rank_table(rows, trials, records),
         state_space_table(_state_space_trials(options), records),
         _search_table(rows, options, records),
+        _lower_rate_table(options, records),
     )
     claims = _claims([fully_run(values, trials) for values in bits])
     edge = [row for row in rates if at_the_edge({row: rates[row]}, rates_of(row))]
@@ -223,6 +237,19 @@ def _search_table(rows: Sequence[str], options: Options, records: Records) -> Ta
         cells = ["" if loss is None else f"{loss / log(2):.4f}" for loss in losses]
         lines.append((row, *cells, *[""] * (len(HIGHER_RATES) - len(cells))))
     return Table("The search: validation bits per byte at each learning rate", tuple(lines))
+
+
+def _lower_rate_table(options: Options, records: Records) -> Table:
+    """Whether the search, with its few updates, has chosen too high a rate for the rivals."""
+    at = [f"test at {length:,}" for length in LENGTHS]
+    lines: list[tuple[str, ...]] = [("row", "learning rate", *at, "the same at the rate of the search")]
+    for trial in lower_rate_trials(options):
+        first = row_trials(trial.row, options)[1][0]
+        here, there = ([_bits([each], records, place) for place in range(len(LENGTHS))] for each in (trial, first))
+        if here[0]:
+            cells, others = ([f"{values[trial.row][0]:.4f}" for values in part if values] for part in (here, there))
+            lines.append((trial.row, f"{LOWER_RATES[trial.row]:g}", *cells, ", ".join(others)))
+    return Table("The rivals at a lower learning rate, all updates, seed 0: bits per byte", tuple(lines))
 
 
 def _claims(bits: list[dict[str, list[float]]]) -> tuple[Claim, ...]:

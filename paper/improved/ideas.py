@@ -28,6 +28,7 @@ ENCODERS = {
     "log-lags": "LogLags",
     "even-frequencies": "EvenFrequencies",
     "slow-encoder": "SlowEncoder",
+    "encoder-weight-decay": "DecayedEncoder",
     "unit-gain": "UnitGain",
 }
 # By row: what is changed in the base. Sizes keep the parameters within 5%, except where the encoder's size is the idea.
@@ -42,6 +43,7 @@ IDEAS: dict[str, dict[str, Any]] = {
     "operator-norm": {"operator_norm": True},
     "wider-encoder": {"rpe_size": 64, "rpe_num_layers": 1},
     "shallow-encoder": {"rpe_num_layers": 1},
+    "encoder-of-two": {"rpe_num_layers": 2},
     "deeper": {"num_hidden_layers": 6, "gtu_expansion": 1.25, "glu_expansion": 0.75},
     "shallower": {"num_hidden_layers": 3, "gtu_expansion": 2.75, "glu_expansion": 1.25},
     "more-gtu": {"gtu_expansion": 2.5, "glu_expansion": 0.5},

@@ -19,8 +19,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     RECOMMENDED: RECOMMENDED_FIELDS,
 }
 ROWS = (PUBLISHED, "sine", "spread", "input-gate", RECOMMENDED, *RIVALS)
-# The recommended TNN's small models of Long-Range Arena are deeper, with a narrower GLU: the same number of parameters.
+# In Long-Range Arena the small models of the published TNN and of GSS have two layers, those of S4 four. The
+# recommended TNN has three there, with a narrower GLU; so has a second row of GSS, with a narrower gate. All have the
+# same number of parameters.
 DEEPER = {"num_hidden_layers": 3, "glu_expansion": 0.5}
+DEEPER_RIVAL = "gss-deeper"
+DEEPER_GSS = {"num_hidden_layers": 3, "mixer_options": {"expansion": 1.75, "state_channels": 16, "state_size": 32}}
 
 
 def variant_fields(row: str, expansion: float) -> dict[str, Any]:

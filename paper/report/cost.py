@@ -113,7 +113,7 @@ def recipe_costs() -> dict[str, Cost]:
     """Of TNN in each of the paper's experiments, but for fine-tuning."""
     from tnn.training.recipe import list_recipes, load_recipe
 
-    names = [name for name in list_recipes() if not name.startswith(("mini-", "glue-", "tnn-"))]
+    names = [name for name in list_recipes() if name.startswith(("wikitext103-", "lra-", "imagenet-"))]
     return {name: training_cost(load_recipe(name)) for name in names}
 
 

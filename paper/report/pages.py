@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from paper.catalogue import STUDIES
 from paper.harness.experiment import Verdict
 from paper.harness.records import Records
 from paper.harness.trial import Options, Scale
@@ -23,7 +24,7 @@ from paper.report.document import (
 )
 from paper.report.markdown import to_markdown
 from paper.report.page import to_html
-from paper.report.section import total_time, write_section
+from paper.report.section import make_section, total_time, write_section
 from paper.report.summary import Summary, gather
 from tnn._files import write_text
 
@@ -60,7 +61,9 @@ COST = (
 
 
 def write_report(options: Options, out: Path, log: Callable[[str], None] = print) -> Path:
-    """Write `out`/README.md and `out`/report.html from the records in `out`. -> the path of the page.
+    """Write `out`/README.md and `out`/report.html from the records in `out`, and the pages of all tables.
+
+    -> the path of the page.
 
     >>> from pathlib import Path
     >>> from paper.report.pages import write_report
@@ -73,6 +76,10 @@ def write_report(options: Options, out: Path, log: Callable[[str], None] = print
     summary = gather(options, Records(folder))
     for section in summary.sections:
         if section.is_measured:
+            write_section(section, folder, redraw=False)
+    for study in STUDIES.values():  # not of the paper: they have pages of their own only
+        section = make_section(study, options, Records(folder))
+        if section.known:
             write_section(section, folder, redraw=False)
     report = make_report(summary)
     write_text(out / "README.md", to_markdown(report))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tnn.models import (
         TNNConfig,
         TNNForCausalLM,
+        TNNForForecasting,
         TNNForImageClassification,
         TNNForMaskedLM,
         TNNForSequenceClassification,
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
         TNNImageConfig,
         TNNImageModel,
         TNNModel,
+        TNNSeriesConfig,
+        TNNSeriesModel,
         list_presets,
         load_preset,
     )
@@ -31,6 +34,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "TNNConfig",
     "TNNForCausalLM",
+    "TNNForForecasting",
     "TNNForImageClassification",
     "TNNForMaskedLM",
     "TNNForSequenceClassification",
@@ -39,6 +43,8 @@ __all__ = [
     "TNNImageConfig",
     "TNNImageModel",
     "TNNModel",
+    "TNNSeriesConfig",
+    "TNNSeriesModel",
     "cli",
     "data",
     "layers",

@@ -17,6 +17,7 @@ LAST_NAMES = {
     "tnn.models.backbone": "XavierMap",
     "tnn.models.heads": "TNNForTokenClassification",
     "tnn.models.image": "TNNForImageClassification",
+    "tnn.models.series": "TNNForForecasting",
 }
 
 
@@ -32,9 +33,9 @@ def _register_configurations() -> None:
     """Configurations only: every Auto class needs a configuration first, and creating one calls `register_models`."""
     from transformers.models.auto.configuration_auto import AutoConfig
 
-    from tnn.models.configuration import TNNConfig, TNNImageConfig
+    from tnn.models.configuration import TNNConfig, TNNImageConfig, TNNSeriesConfig
 
-    for config in (TNNConfig, TNNImageConfig):
+    for config in (TNNConfig, TNNImageConfig, TNNSeriesConfig):
         AutoConfig.register(config.model_type, config, exist_ok=True)
 
 

@@ -112,8 +112,8 @@ def test_every_head_is_shown_and_exported(tmp_path, monkeypatch, name):
     head = getattr(tnn.models, name)
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "rpe_size": 4, "rpe_num_layers": 1}
     text = {"vocab_size": 20, "is_decoder": name == "TNNForCausalLM"}
-    image = {"image_size": 8, "patch_size": 4}
-    config = head.config_class(**sizes, **(image if head.config_class is tnn.TNNImageConfig else text))
+    own = {tnn.TNNConfig: text, tnn.TNNImageConfig: {"image_size": 8, "patch_size": 4}, tnn.TNNSeriesConfig: {}}
+    config = head.config_class(**sizes, **own[head.config_class])
     head(config).save_pretrained("model")
     assert invoke("show", "model", "--length", 2).stdout.splitlines()[-1] == "model/kernels.png"
     assert invoke("convert", "onnx", "model", "model.onnx").stdout.startswith(f"{name}, ")

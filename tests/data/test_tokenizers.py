@@ -147,7 +147,7 @@ def test_train_bpe_has_the_size_asked_for():
     masked = train_bpe(iter(LINES), 270, mask=True)
     assert (len(masked), masked.mask_token_id) == (271, 270)
     assert len(train_bpe(["ab"], 1000)) == 261  # there is only one pair
-    assert len(train_bpe(["a\n", "a\r\n"], 1000)) == 260  # line ends are removed
+    assert "\n    " in train_bpe(["a\n     b\n     c"] * 2, 300).decode(range(260, 265))  # a line end and indentation
     with pytest.raises(ValueError, match=r"at least 260.*got 259"):
         train_bpe(LINES, 259)
     with pytest.raises(ValueError, match=r"vocab_size must be at most 10,000,000; got 9,223,372,036,854,775,807"):

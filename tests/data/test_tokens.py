@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from tnn.data import byte_tokenizer, make_tokenizer, open_corpus, tokenize, train_bpe
+from tnn.data import byte_tokenizer, encoding, make_tokenizer, open_corpus, tokenize, train_bpe
 from tnn.data import tokens as module
 from tnn.data.corpus import Corpus
 from tnn.data.tokens import Tokens
@@ -25,16 +25,22 @@ def corpus(tmp_path):
 
 
 @pytest.fixture
+def separate(tmp_path, corpus):
+    """The same text as lines."""
+    return open_corpus("stdlib", train=tmp_path / "text", lines="separate")
+
+
+@pytest.fixture
 def small_shards(monkeypatch):
-    monkeypatch.setattr(module, "SHARD", 8)  # the text has three
+    monkeypatch.setattr(module, "SHARD", 8)
 
 
 @pytest.fixture
 def encoded(monkeypatch):
     """The shards that were given to the tokenizer."""
     shards = []
-    original = module._encode_bytes
-    monkeypatch.setattr(module, "_encode_bytes", lambda lines: shards.append("".join(lines)) or original(lines))
+    original = encoding._separate_bytes
+    monkeypatch.setattr(encoding, "_separate_bytes", lambda lines: shards.append("".join(lines)) or original(lines))
     return shards
 
 
@@ -50,10 +56,10 @@ def test_bytes_are_the_text_as_it_is(tmp_path, corpus):
 
 
 @pytest.mark.parametrize(("kind", "mask"), [("bytes", True), ("bpe", False), ("bpe", True)])
-def test_lines_with_their_end_and_no_special_token_from_text(tmp_path, corpus, kind, mask):
+def test_separate_lines_with_their_end_and_no_special_token_from_text(tmp_path, separate, kind, mask):
     tokenizer = byte_tokenizer(mask) if kind == "bytes" else train_bpe(LINES, 280, mask)
     before = tokenizer("<s>")["input_ids"]
-    tokens = tokenize(corpus, "train", tokenizer, tmp_path / "cache")
+    tokens = tokenize(separate, "train", tokenizer, tmp_path / "cache")
     lines = [ids.tolist() for ids in np.split(tokens.ids, tokens.line_ends[:-1])]
     assert [line[-1] for line in lines] == [2] * 4
     assert all(id_ >= 4 and id_ != tokenizer.mask_token_id for line in lines for id_ in line[:-1])
@@ -63,12 +69,12 @@ def test_lines_with_their_end_and_no_special_token_from_text(tmp_path, corpus, k
     assert tokenizer("<s>")["input_ids"] == before  # the tokenizer itself is left as it was
 
 
-def test_many_small_batches_are_one_text(tmp_path, corpus, monkeypatch):
+def test_many_small_batches_are_one_text(tmp_path, separate, monkeypatch):
     tokenizer = train_bpe(LINES, 280)
-    whole = tokenize(corpus, "train", tokenizer, tmp_path / "whole")
+    whole = tokenize(separate, "train", tokenizer, tmp_path / "whole")
     monkeypatch.setattr(module, "SHARD", 10)
-    monkeypatch.setattr(module, "BATCH", 3)
-    parts = tokenize(corpus, "train", tokenizer, tmp_path / "parts")
+    monkeypatch.setattr(encoding, "BATCH", 3)
+    parts = tokenize(separate, "train", tokenizer, tmp_path / "parts")
     assert parts.ids.tolist() == whole.ids.tolist()
     assert parts.line_ends.tolist() == whole.line_ends.tolist()
     assert (parts.words, parts.bytes) == (whole.words, whole.bytes)
@@ -81,14 +87,15 @@ def test_only_wikitext_is_stripped(tmp_path, name, lines):
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / name).write_text(" = A = \n \n  b\n")
     tokenizer = train_bpe(["a"], 260)
-    tokens = tokenize(open_corpus(str(tmp_path / "texts")), "train", tokenizer, tmp_path / "cache")
+    corpus = open_corpus(str(tmp_path / "texts"), lines="separate")
+    tokens = tokenize(corpus, "train", tokenizer, tmp_path / "cache")
     assert tokenizer.decode(tokens.ids) == "".join(f"{line}</s>" for line in lines)
     assert (tokens.words, tokens.bytes) == (4 + 3, 14)
 
 
 def test_a_large_vocabulary_has_wide_ids():
-    assert module._dtype(2**16) == np.uint16
-    assert module._dtype(2**16 + 1) == np.uint32
+    assert encoding.id_type(2**16) == np.uint16
+    assert encoding.id_type(2**16 + 1) == np.uint32
 
 
 def test_settings_of_the_tokenizer_change_nothing(tmp_path, corpus):
@@ -101,7 +108,7 @@ def test_settings_of_the_tokenizer_change_nothing(tmp_path, corpus):
 
 def test_the_second_time_nothing_is_read(tmp_path, corpus, monkeypatch):
     first = tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
-    monkeypatch.setattr(Corpus, "lines", None)
+    monkeypatch.setattr(Corpus, "documents", None)
     second = tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
     assert second.ids.tolist() == first.ids.tolist()
 
@@ -114,20 +121,20 @@ def test_a_saved_tokenizer_finds_the_same_tokens(tmp_path, corpus):
     assert second.ids.filename == first.ids.filename
 
 
-def test_another_text_or_tokenizer_has_other_tokens(tmp_path, corpus):
-    first = tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
-    lines = tokenize(corpus, "train", byte_tokenizer(mask=True), tmp_path / "cache")
+def test_another_text_or_tokenizer_has_other_tokens(tmp_path, corpus, separate):
+    first = tokenize(separate, "train", byte_tokenizer(), tmp_path / "cache")
+    lines = tokenize(separate, "train", byte_tokenizer(mask=True), tmp_path / "cache")
     assert lines.ids.tolist() != first.ids.tolist()
     unsplit = byte_tokenizer()
     unsplit.split_special_tokens = False  # no longer the byte tokenizer
-    assert tokenize(corpus, "train", unsplit, tmp_path / "cache").ids.tolist() == lines.ids.tolist()
+    assert tokenize(separate, "train", unsplit, tmp_path / "cache").ids.tolist() == lines.ids.tolist()
     (tmp_path / "text").write_text("changed")
     changed = tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
     assert (changed.ids - 4).tolist() == list(b"changed")
     assert bytes((first.ids - 4).astype(np.uint8)) == TEXT.encode()  # the old tokens stay usable
 
 
-def test_continues_after_an_interruption(tmp_path, corpus, small_shards, encoded, monkeypatch):
+def test_continues_after_an_interruption(tmp_path, separate, small_shards, encoded, monkeypatch):
     cache = tmp_path / "cache"
     original = module.write_text
     finished = []
@@ -140,12 +147,12 @@ def test_continues_after_an_interruption(tmp_path, corpus, small_shards, encoded
 
     monkeypatch.setattr(module, "write_text", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        tokenize(corpus, "train", byte_tokenizer(), cache)
+        tokenize(separate, "train", byte_tokenizer(), cache)
     assert len(encoded) == 2
     assert [path.suffix for path in cache.iterdir() if path.is_dir()] == [".part"]
     monkeypatch.setattr(module, "write_text", original)
     encoded.clear()
-    tokens = tokenize(corpus, "train", byte_tokenizer(), cache)
+    tokens = tokenize(separate, "train", byte_tokenizer(), cache)
     assert encoded == ["\nsat <s> on\r\n", LINES[-1]]
     assert bytes((tokens.ids - 4).astype(np.uint8)) == TEXT.encode()
     assert tokens.line_ends.tolist() == [8, 9, 21, len(TEXT.encode())]
@@ -153,7 +160,7 @@ def test_continues_after_an_interruption(tmp_path, corpus, small_shards, encoded
     assert [path.suffix for path in cache.iterdir() if path.is_dir()] == [""]
 
 
-def test_a_full_disk(tmp_path, corpus, small_shards, encoded, monkeypatch):
+def test_a_full_disk(tmp_path, separate, small_shards, encoded, monkeypatch):
     calls = []
 
     def fsync(_):
@@ -163,10 +170,10 @@ def test_a_full_disk(tmp_path, corpus, small_shards, encoded, monkeypatch):
 
     monkeypatch.setattr(module.os, "fsync", fsync)
     with pytest.raises(OSError, match=r"no space left for tokens in .*cache; finished parts are kept"):
-        tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache")
+        tokenize(separate, "train", byte_tokenizer(), tmp_path / "cache")
     monkeypatch.undo()
     monkeypatch.setattr(module, "SHARD", 8)
-    assert tokenize(corpus, "train", byte_tokenizer(), tmp_path / "cache").bytes == len(TEXT.encode())
+    assert tokenize(separate, "train", byte_tokenizer(), tmp_path / "cache").bytes == len(TEXT.encode())
 
 
 def _tokenize_and_report(folder, start, queue):
@@ -209,8 +216,9 @@ def test_empty_texts(tmp_path):
         with pytest.raises(ValueError, match="the train split of stdlib is empty"):
             tokenize(corpus, "train", tokenizer, tmp_path / "cache")
     (tmp_path / "text").write_text("five.")
+    corpus = open_corpus(str(tmp_path / "text"), lines="separate")
     with pytest.raises(ValueError, match=r"the validation split of .*text is empty"):
-        tokenize(open_corpus(str(tmp_path / "text")), "validation", byte_tokenizer(), tmp_path / "cache")
+        tokenize(corpus, "validation", byte_tokenizer(), tmp_path / "cache")
 
 
 def test_a_missing_split(tmp_path):

@@ -1,5 +1,6 @@
 """Command lines: every command with good, odd, missing and extra words."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ ODD_WORKERS = ["", "-1", "0", "x", "nan", "1.5"]  # a large number is allowed, a
 
 # A command: its words, and for each option the good values. Without a value, the option is a flag.
 Options = dict[str, list[str]]
+READING = {"--lines": ["keep", "separate"], "--bad-files": ["refuse", "skip"]}
 COMMANDS: list[tuple[float, list[str], Options]] = [
     (
         5,
@@ -30,6 +32,10 @@ COMMANDS: list[tuple[float, list[str], Options]] = [
         ["generate", "causal"],
         {
             "--prompt": [PROMPT, "é", "the same"],
+            "--prompt-file": ["a-file"],
+            "--stop": ["e", "é", "no such text"],
+            "--samples": ["1", "2"],
+            "--json": [],
             "--max-new-tokens": ["1", "4"],
             "--decoder": ["exact", "recompute"],
             "--temperature": ["0", "0.7", "1e10"],
@@ -47,8 +53,12 @@ COMMANDS: list[tuple[float, list[str], Options]] = [
     (0.5, ["bench", "causal"], {"--contexts": ["4", "4,8"], "--new-tokens": ["2"], "--tolerance": ["0.01"]}),
     (0.5, ["convert", "state-space", "causal", "new"], {"--tolerance": ["0.01"], "--max-states": ["8", "64"]}),
     (1, ["convert", "reference", "a-file", "new"], {}),
-    (3, ["data", "prepare", "corpus"], {"--tokenizer": ["bytes", "bpe:270", "bpe"], "--mask": [], "--cache": ["new"]}),
-    (2, ["data", "tokenizer", "corpus", "new"], {"--size": ["270", "300"], "--mask": []}),
+    (
+        3,
+        ["data", "prepare", "corpus"],
+        {"--tokenizer": ["bytes", "bpe:270", "bpe"], "--mask": [], "--cache": ["new"], **READING},
+    ),
+    (2, ["data", "tokenizer", "corpus", "new"], {"--size": ["270", "300"], "--mask": [], **READING}),
     (
         2,
         ["data", "generate", "listops", "--workers=1"],
@@ -66,7 +76,9 @@ COMMANDS: list[tuple[float, list[str], Options]] = [
             "--distractors": ["0", "2"],
         },
     ),
-    (1, ["train", "run.yaml"], {"--list": [], "--resume": []}),
+    (1, ["train", "run.yaml"], {"--list": [], "--resume": [], "--show": []}),
+    (1, ["runs", "run"], {"--json": []}),
+    (1, ["train"], {"--init": ["new.yaml"], "--data": ["stdlib"]}),
     (0.5, ["train", "--list"], {}),
     (1, ["reproduce"], {"--table": ["1"], "--help": []}),
     (0.2, ["demo"], {"--out": ["new", "new/below"]}),
@@ -75,17 +87,29 @@ COMMANDS: list[tuple[float, list[str], Options]] = [
 ]
 REQUIRED = {"--prompt", "--max-new-tokens", "--out"}
 ALWAYS = {"--train", "--val", "--test", "--count"}  # the default is hours of work
-TEXTS = {"--split", "--decoder", "--prompt", "--tokenizer", "--cache", "--out", "--mixer", "--table"}
+TEXTS = {
+    "--split",
+    "--decoder",
+    "--prompt",
+    "--prompt-file",
+    "--stop",
+    "--tokenizer",
+    "--cache",
+    "--out",
+    "--mixer",
+    "--table",
+    *READING,
+}
 
 
 def command_lines(rng: Random, samples: Samples, here: Path) -> Case:
     _, words, options = rng.choices(COMMANDS, [weight for weight, *_ in COMMANDS])[0]
     words = list(words)
-    for name in {"causal", "corpus", "image"} & {*words}:
+    for name in {"causal", "corpus", "image", "run"} & {*words}:
         samples.copy(name, here)
     (here / "a-file").write_text("not a folder\n")
     if "run.yaml" in words:
-        words[1] = rng.choice(["", "mini-alm.yaml", "mini-aml", "a-file", "é.yaml", ".yaml", "corpus"])
+        words[1] = rng.choice(["", "mini-alm.yaml", "mini-aml", "a-file", "é.yaml", ".yaml", "new"])
     odd = rng.random() < 0.7
     given: dict[str, str | None] = {}
     for name, good in options.items():
@@ -109,6 +133,8 @@ def _value(rng: Random, name: str, good: list[str], odd: bool) -> str | None:
         return rng.choice(good)
     if name == "--workers":
         return rng.choice(ODD_WORKERS)
+    if name == "--prompt":
+        return rng.choice([text for text in ODD_TEXTS if text != "-"])  # it reads standard input
     return rng.choice(ODD_TEXTS if name in TEXTS else [*ODD_NUMBERS, "x", "é"])
 
 
@@ -122,7 +148,7 @@ def _right(words: list[str], given: dict[str, str | None], samples: Samples, her
     makers: dict[str, Callable[[], Check]] = {
         "evaluate causal corpus": lambda: _perplexity(given, samples, here),
         "evaluate image": lambda: lambda result: result.out == samples.reference(["evaluate", "image"]),
-        "generate causal": lambda: _generated(given, samples),
+        "generate causal": lambda: _generated(given, samples, here),
         "extrapolate causal corpus": lambda: lambda result: _rows(result.out, given.get("--lengths")),
         "show causal": lambda: lambda result: (here / _shown_path(result.out)).read_bytes().startswith(b"\x89PNG"),
         "bench causal": lambda: lambda result: len(result.out.splitlines()) == 1 + _listed(given, "--contexts", 2),
@@ -132,7 +158,7 @@ def _right(words: list[str], given: dict[str, str | None], samples: Samples, her
         "data generate listops --workers=1": lambda: _lists(given, here),
         "data generate pathfinder --workers=1": lambda: _contours(given, here),
         "demo": lambda: lambda result: (here / (given.get("--out", "runs/demo") or "") / "report.html").is_file(),
-        "train --list": lambda: lambda result: "mini-alm" in result.out.splitlines(),
+        "train --list": lambda: lambda result: result.out.splitlines()[0].startswith("glue-cola  "),
     }
     make = makers.get(" ".join(words))
     return make() if make else _plausible
@@ -149,14 +175,17 @@ def _perplexity(given: dict[str, str | None], samples: Samples, here: Path) -> C
     return check
 
 
-def _generated(given: dict[str, str | None], samples: Samples) -> Check:
+def _generated(given: dict[str, str | None], samples: Samples, here: Path) -> Check:
     def check(result: Result) -> bool:
         if float(given.get("--temperature") or 0) > 0:
             return result.err.count("token") >= 1
-        return (
-            result.out
-            == samples.continuation(given["--prompt"] or "", int(given.get("--max-new-tokens") or 200)) + "\n"
+        prompt = given.get("--prompt")
+        text = samples.continuation(
+            (here / (given.get("--prompt-file") or "")).read_text() if prompt is None else prompt,
+            int(given.get("--max-new-tokens") or 200),
         )
+        text = text.partition(given.get("--stop") or "\0")[0]
+        return bool(json.loads(result.out)["text"] == text) if "--json" in given else result.out == text + "\n"
 
     return check
 

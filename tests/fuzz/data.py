@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +23,10 @@ PIECES = ["\r\n", "\n", "\0", "\ufeff", "é", "∑", "\u2028", "\x85", "😀", "
 
 def texts(rng: Random, samples: Samples, here: Path) -> Case:
     """Files and folders of text, through `data prepare`, whose counts are known."""
-    if rng.random() < 0.25:
+    if (kind := rng.random()) < 0.25:
         return _odd_folder(rng, here)
+    if kind < 0.4:
+        return _records(rng, here)
     text = rng.choice([sentences(rng, rng.randrange(12)), "".join(rng.choices(PIECES, k=rng.randrange(200)))])
     data = text.encode()
     if rng.random() < 0.4:
@@ -43,6 +46,29 @@ def texts(rng: Random, samples: Samples, here: Path) -> Case:
     expected = _unpacked(stored, suffix) if broken else data
     args = ["data", "prepare", str(source)]
     return Case(f"{len(data)} bytes of text{suffix}", args, None if expected is None else _counts(expected))
+
+
+def _records(rng: Random, here: Path) -> Case:
+    """A table of texts, whole or damaged, or without the column that is asked for."""
+    texts = [f"{i} " + "".join(rng.choices(PIECES, k=rng.randrange(20))) for i in range(rng.randrange(3, 40))]
+    name, column = rng.choice(["a.csv", "a.tsv", "a.jsonl"]), rng.choice(["text", "text", "text", "texts"])
+    if name == "a.jsonl":
+        data = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    else:
+        separator = "," if name == "a.csv" else "\t"
+        quoted = (f'{i}{separator}"{text}"\n' for i, text in enumerate(texts))
+        data = f"id{separator}text\n" + "".join(quoted)
+    args = ["data", "prepare", name, "--text-column", column]
+    if rng.random() < 0.4:
+        (here / name).write_bytes(damaged(data.encode(), rng))
+        return Case(f"{name}, damaged", args)
+    (here / name).write_bytes(data.encode())
+    size = sum(len(text.encode()) for text in texts)
+
+    def check(result: Result) -> bool:
+        return sum(int(line.replace(",", "").split()[5]) for line in result.out.splitlines()) == size
+
+    return Case(f"{len(texts)} records in {name}", args, *((check, None) if column == "text" else (None, anything)))
 
 
 def _unpacked(data: bytes, suffix: str) -> bytes | None:
@@ -139,6 +165,45 @@ def tables(rng: Random, samples: Samples, here: Path) -> Case:
     data = damaged(path.read_bytes(), rng)
     path.write_bytes(data)
     return Case(f"damaged {name}", args, _scores if _is_text(data) else None)
+
+
+def labelled(rng: Random, samples: Samples, here: Path) -> Case:
+    """A table of texts: predictions of a classifier, one per row."""
+    texts = ["".join(rng.choices(PIECES, k=rng.randrange(1, 30))) + "." for _ in range(rng.randrange(1, 70))]
+    args = ["predict", str(samples.home / "labelled"), "table.jsonl"]
+    kind = rng.choice(["harmless", "harmless", "value", "value", "column", "bytes"])
+    rows: list[dict[str, Any]] = [{"text": text, "other": rng.choice(ODD)} for text in texts]
+    if kind == "value":
+        rows[rng.randrange(len(rows))]["text"] = rng.choice([*ODD, " ", "a"])
+    if kind == "column":
+        rows = [{rng.choice(["Text", "texts", ""]): text} for text in texts]
+    data = "".join(json.dumps(row) + rng.choice(["\n", "\r\n", "\n\n"]) for row in rows).encode()
+    if kind == "bytes":
+        data = damaged(data, rng)
+    (here / "table.jsonl").write_bytes(data)
+    if kind == "bytes":
+        return Case("a damaged table", args, _has_predictions)
+    read = [row.get("text") for row in rows]
+    if not all(isinstance(text, str) and _is_readable(text) for text in read):
+        return Case(f"a table with another {kind}", args, None)
+    return Case(
+        "a table",
+        args,
+        lambda result: _has_predictions(result) and [row["text"] for row in _rows(result)] == read,
+        None,
+    )
+
+
+def _is_readable(text: str) -> bool:
+    return bool(text.strip()) and _is_text(text.encode(errors="surrogatepass"))
+
+
+def _rows(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.out.split("\n")[:-1]]  # other line ends may be in a text
+
+
+def _has_predictions(result: Result) -> bool:
+    return all(abs(sum(row["probabilities"].values()) - 1) < 1e-5 for row in _rows(result))
 
 
 def _is_text(data: bytes) -> bool:

@@ -19,6 +19,7 @@ from transformers.utils import logging
 
 from tests.fuzz.judge import run
 from tnn.data import byte_tokenizer
+from tnn.data.labelled_texts import text_tokenizer
 from tnn.data.tokenizers import train_bpe
 from tnn.models import (
     TNNConfig,
@@ -46,7 +47,7 @@ PROMPT = "a toep"
 
 
 class Samples:
-    """Folders in `home`: models `causal`, `bpe`, `image`, `photos`, `cifar`, `lists`, `glue`; a `run`.
+    """Folders in `home`: models `causal`, `bpe`, `image`, `photos`, `cifar`, `lists`, `glue`, `labelled`; a `run`.
 
     The data of the classifiers are in folders called as the model and `-data`.
     """
@@ -60,7 +61,8 @@ class Samples:
         self._make_images()
         self._make_tables()
         self._make_run()
-        for name in ("image", "photos", "cifar", "lists", "glue"):
+        self._make_labelled()
+        for name in ("image", "photos", "cifar", "lists", "glue", "labelled"):
             self.reference(["evaluate", name])  # whole, it is accepted: a damaged one is not refused for another reason
 
     def copy(self, name: str, here: Path) -> Path:
@@ -164,6 +166,19 @@ class Samples:
         data = {"glue": str(self.home / "glue-data"), "tasks": ["sst2"], "length": 64}
         self._save_classifier("glue", model, "glue", None, data)
         byte_tokenizer().save_pretrained(self.home / "glue")
+
+    def _make_labelled(self) -> None:
+        """A table of texts with labels, and a model of it."""
+        rng = random.Random(2)
+        data = self.home / "labelled-data"
+        data.mkdir()
+        rows = [f"{' '.join(rng.choices(WORDS, k=6))} {k},{('bad', 'good')[k % 2]}\n" for k in range(40)]
+        (data / "table.csv").write_text("text,label\n" + "".join(rows), encoding="utf-8")
+        names: dict[str, Any] = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
+        config = TNNConfig(vocab_size=260, is_decoder=False, **names, **TEXT_IDS, **SIZES)
+        values = {"table": str(data / "table.csv"), "length": 64}
+        self._save_classifier("labelled", TNNForSequenceClassification(config), "classification", "mini-blm", values)
+        text_tokenizer(byte_tokenizer(), 64).save_pretrained(self.home / "labelled")
 
     def _save_classifier(self, name: str, model: Any, task: str, preset: str | None, data: dict[str, Any]) -> None:
         start = {"preset": preset} if preset else {"start_from": "elsewhere"}

@@ -8,14 +8,14 @@ from transformers import PreTrainedConfig
 
 from tests.fuzz.judge import limited
 from tests.fuzz.mutations import ODD, is_equal
-from tnn.models import TNNConfig, TNNImageConfig
+from tnn.models import TNNConfig, TNNImageConfig, TNNSeriesConfig
 
 CASES = 400
 WORDS = ["tnn", "gtu", "attention", "layer", "rms", "batch", "relu", "silu", "none", "exp", "mean", "nope"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("config", [TNNConfig, TNNImageConfig])
+@pytest.mark.parametrize("config", [TNNConfig, TNNImageConfig, TNNSeriesConfig])
 def test_configurations(config):
     names = sorted({field.name for field in fields(config)} - {field.name for field in fields(PreTrainedConfig)})
     for number in range(CASES):

@@ -6,6 +6,9 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
 
 from tnn.layers import GatedLinearUnit, GatedToeplitzUnit, SimpleRMSNorm, TNNBlock, count_parameters
 from tnn.layers.norm import make_norm
@@ -13,6 +16,7 @@ from tnn.mixers.softmax import PlainAttention
 from tnn.streaming import new_state
 
 MIXERS = ("tnn", "gtu", "attention")
+CLOSE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 2e-2}
 NORMS = ("simple_rms", "layer", "rms", "batch")
 
 
@@ -153,6 +157,32 @@ def test_batch_norm_takes_its_statistics_from_real_positions():
     twin(x[mask][None])
     assert torch.allclose(norm.running_mean, twin.running_mean)
     assert torch.allclose(norm.running_var, twin.running_var)
+
+
+@given(
+    shape=st.tuples(st.integers(1, 4), st.integers(1, 13)),
+    padded=st.floats(0, 1),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    seed=st.integers(0, 2**16),
+)
+def test_batch_norm_of_gathered_positions_is_that_by_sums(shape, padded, dtype, seed):
+    torch.manual_seed(seed)
+    norm = make_norm("batch", 5).to(torch.float64 if dtype == torch.float64 else torch.float32)
+    nn.init.normal_(norm.weight)
+    twin = copy.deepcopy(norm)
+    twin._may_gather = lambda x, sequences: False
+    mask, x = torch.rand(shape) >= padded, torch.randn(*shape, 5).to(dtype)
+    grad = torch.randn(*shape, 5).masked_fill(~mask[..., None], 0).to(dtype)
+    outcomes = []
+    for each in (norm, twin):
+        leaf = x.clone().masked_fill_(~mask[..., None], math.nan).requires_grad_()
+        y = each(leaf, mask)
+        y.backward(grad)
+        outcomes.append([y[mask], leaf.grad, each.weight.grad, *each.buffers()])
+        assert y.dtype == dtype
+        assert y.isfinite().all()
+    for gathered, summed in zip(*outcomes, strict=True):
+        torch.testing.assert_close(gathered, summed, rtol=CLOSE[dtype], atol=CLOSE[dtype])
 
 
 def test_batch_norm_learns_nothing_from_padding_alone():

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
@@ -14,9 +15,9 @@ EPS = 1e-8
 PRECISION = {torch.float32: 2e-6, torch.float64: 1e-12}
 
 
-def by_steps(x, gate=None, eps=EPS):
+def by_steps(x, gate=None, eps=EPS, silu=False):
     y = x / (x.square().mean(-1, keepdim=True).sqrt() + eps)
-    return y if gate is None else y * gate
+    return y if gate is None else y * (F.silu(gate) if silu else gate)
 
 
 def same(y, expected, size, dtype):
@@ -30,17 +31,18 @@ def same(y, expected, size, dtype):
     scale=st.sampled_from([1e-8, 1e-3, 1.0, 1e4]),
     eps=st.sampled_from([EPS, 0.1]),
     gated=st.booleans(),
+    silu=st.booleans(),
     dtype=st.sampled_from(list(PRECISION)),
     seed=st.integers(0, 2**16),
 )
-def test_values_and_gradients_are_those_of_the_steps(shape, channels, scale, eps, gated, dtype, seed):
+def test_values_and_gradients_are_those_of_the_steps(shape, channels, scale, eps, gated, silu, dtype, seed):
     torch.manual_seed(seed)
     tensors = [scale * torch.randn(*shape, channels), torch.randn(*shape, channels)][: 1 + gated]
     grad = torch.randn(*shape, channels)
     tensors = [t.to(dtype).requires_grad_() for t in tensors]
     exact = [t.detach().double().requires_grad_() for t in tensors]
-    expected = by_steps(*exact[:1], *(exact[1:] or [None]), eps)
-    y = simple_rms_norm(tensors[0], eps, tensors[1] if gated else None)
+    expected = by_steps(*exact[:1], *(exact[1:] or [None]), eps, silu)
+    y = simple_rms_norm(tensors[0], eps, tensors[1] if gated else None, silu=silu)
     same(y, expected, expected.abs().max(), dtype)
     from_x, *from_gate = torch.autograd.grad(y, tensors, grad.to(dtype))
     expected_x, *expected_gate = torch.autograd.grad(expected, exact, grad.double())
@@ -54,11 +56,13 @@ def test_values_and_gradients_are_those_of_the_steps(shape, channels, scale, eps
 def test_gradients_of_first_and_second_order(gated):
     tensors = [torch.randn(3, 5, dtype=torch.float64, requires_grad=True) for _ in range(1 + gated)]
 
-    def norm(x, gate=None):
-        return simple_rms_norm(x, EPS, gate)
+    for silu in (False, True):
 
-    assert gradcheck(norm, tensors)
-    assert gradgradcheck(norm, tensors)
+        def norm(x, gate=None, silu=silu):
+            return simple_rms_norm(x, EPS, gate, silu=silu)
+
+        assert gradcheck(norm, tensors)
+        assert gradgradcheck(norm, tensors)
 
 
 @pytest.mark.parametrize("gated", [False, True])

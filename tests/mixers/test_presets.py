@@ -3,7 +3,7 @@
 import pytest
 
 import tnn
-from tnn import TNNConfig, TNNImageConfig
+from tnn import TNNConfig, TNNImageConfig, TNNSeriesConfig
 from tnn.mixers import Mixer, find_mixer, list_mixers, register_mixer, unregister_mixer
 from tnn.mixers.presets import LRA_TASKS, Preset, lra, mini_causal_lm, mini_lra_image
 
@@ -28,7 +28,7 @@ def copy_mixer():
 
 def test_names_are_unique_and_those_of_tnn_are_first():
     names = tnn.list_presets()
-    assert len(set(names)) == len(names) == 192
+    assert len(set(names)) == len(names) == 193
     own = [preset.name for preset in find_mixer("tnn").presets]
     assert names[: len(own)] == own
     assert "wikitext103-alm" in own
@@ -39,7 +39,8 @@ def test_every_preset_loads_with_the_mixer_that_registers_it():
         for preset in find_mixer(mixer).presets:
             config = tnn.load_preset(preset.name)
             assert config.mixer == mixer
-            assert type(config) is (TNNImageConfig if preset.image else TNNConfig)
+            kind = TNNSeriesConfig if preset.series else TNNImageConfig if preset.image else TNNConfig
+            assert type(config) is kind
 
 
 def test_every_mixer_of_the_comparison_has_a_small_preset():
@@ -57,7 +58,7 @@ def test_presets_of_a_users_mixer():
     assert isinstance(tnn.load_preset("lra-pathfinder-copy"), TNNImageConfig)
     assert tnn.load_preset("lra-listops-copy").num_labels == 10
     unregister_mixer("copy")
-    assert len(tnn.list_presets()) == 192
+    assert len(tnn.list_presets()) == 193
     register_mixer("copy", Copy)  # for the fixture
 
 

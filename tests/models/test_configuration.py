@@ -5,7 +5,7 @@ import torch
 from transformers import AutoConfig
 
 import tnn
-from tnn import TNNConfig, TNNImageConfig
+from tnn import TNNConfig, TNNImageConfig, TNNSeriesConfig
 from tnn.layers import count_parameters
 from tnn.mixers import list_mixers
 from tnn.models import configuration
@@ -77,6 +77,26 @@ def test_unknown_values_are_told(changes, message):
 def test_unknown_image_values_are_told(changes, message):
     with pytest.raises(ValueError, match=message):
         TNNImageConfig(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"horizon": 0}, "horizon must be at least 1; got 0"),
+        ({"targets": []}, "targets must name at least one column"),
+        ({"targets": "load"}, "targets must be a list of names of columns; got 'load'"),
+        ({"targets": ["a", "b", "a"]}, "targets must name each column once; it has 'a' twice"),
+        ({"quantiles": [0.1, 0.9]}, r"with 0.5 among them; got \[0.1, 0.9\]"),
+        ({"quantiles": [0.5, 0.1]}, "quantiles must ascend from above 0 to below 1"),
+        ({"quantiles": [0.5, 1]}, "quantiles must ascend from above 0 to below 1"),
+        ({"quantiles": [True]}, "quantiles must be a list of finite numbers"),
+        ({"known": ["hour"], "known_mean": [1, 2]}, "known_mean must have 1 numbers, one per known column"),
+        ({"known": ["hour"], "known_std": [0]}, r"known_std must be above 0; got \[0\]"),
+    ],
+)
+def test_unknown_values_for_series_are_told(changes, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        TNNSeriesConfig(**changes)
 
 
 def test_values_are_checked_without_building_a_module(monkeypatch):
@@ -163,13 +183,15 @@ ENCODERS = {
     "lra-pathx-large": 459_392,
     "lra-image-large": 3_096_064,
 }
-MINIS = ["mini-alm", "mini-blm", "mini-lra", "mini-lra-image", "mini-image"]
+MINIS = ["mini-alm", "mini-blm", "mini-lra", "mini-lra-image", "mini-image", "mini-forecast"]
 
 
 def model_of(name):
     config = tnn.load_preset(name)
     if isinstance(config, TNNImageConfig):
         return tnn.TNNForImageClassification(config)
+    if isinstance(config, TNNSeriesConfig):
+        return tnn.TNNForForecasting(config)
     if config.is_decoder:
         return tnn.TNNForCausalLM(config)
     return (tnn.TNNForMaskedLM if name.endswith("blm") else tnn.TNNForSequenceClassification)(config)
@@ -218,6 +240,8 @@ def test_mini_presets_run(name):
     if isinstance(model.config, TNNImageConfig):
         side = model.config.image_size
         assert model(torch.randn(1, 1, side, side)).logits.shape == (1, 10)
+    elif isinstance(model.config, TNNSeriesConfig):
+        assert model(torch.randn(1, 50, 1)).quantiles.shape == (1, 1, 24, 1, 7)
     else:
         assert model(torch.randint(3, 18, (1, 50))).logits.isfinite().all()
     assert sum(p.numel() for p in model.parameters()) < 1_000_000

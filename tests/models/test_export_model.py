@@ -11,6 +11,7 @@ import torch
 from tnn import (
     TNNConfig,
     TNNForCausalLM,
+    TNNForForecasting,
     TNNForImageClassification,
     TNNForMaskedLM,
     TNNForSequenceClassification,
@@ -19,6 +20,7 @@ from tnn import (
     TNNImageConfig,
     TNNImageModel,
     TNNModel,
+    TNNSeriesConfig,
 )
 from tnn.mixers import find_mixer, list_mixers
 from tnn.models import export_model, export_onnx
@@ -324,3 +326,19 @@ def test_the_exporter_of_transformers(tmp_path):
         program = OnnxExporter().export(model, inputs, OnnxConfig(dynamic=True))
     program.save(tmp_path / "model.onnx")
     assert_equals_the_model(open_session(tmp_path / "model.onnx"), model, make_inputs(model, 3, 40, mask=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("known", [[], ["hour"]])
+def test_forecasts_of_any_length_with_missing_values(known, tmp_path):
+    config = TNNSeriesConfig(targets=["a", "b"], known=known, horizon=4, hidden_size=8, num_hidden_layers=1, rpe_size=8)
+    model = prepared(TNNForForecasting(config))
+    export_onnx(model, tmp_path / "model.onnx")
+    session = open_session(tmp_path / "model.onnx")
+    for batch, n in SIZES:
+        inputs = {"values": torch.randn(batch, n, 2)}
+        inputs["values"][0, n // 2] = float("nan")
+        inputs["values"][-1, :, 1] = 5  # a column that does not change
+        if known:
+            inputs["known"] = torch.rand(batch, n + 4, 1)
+        assert_equals_the_model(session, model, inputs)

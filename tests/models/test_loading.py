@@ -159,8 +159,8 @@ CONFIGURATIONS = {
     "a type": ({"dtype": "int64"}, r"dtype must be float64, .*got torch\.int64"),
     "no type": ({"dtype": 3}, r"dtype must be float64, .*got 3"),
     "labels by name": ({"id2label": 3}, "items|id2label"),
-    "another model": ({"model_type": "other"}, "model_type must be .tnn. or .tnn_image.; got 'other'$"),
-    "no model": ({"model_type": [3]}, r"model_type must be .tnn. or .tnn_image.; got \[3\]$"),
+    "another model": ({"model_type": "other"}, "model_type must be .tnn., .tnn_image. or .tnn_series.; got 'other'$"),
+    "no model": ({"model_type": [3]}, r"model_type must be .tnn., .tnn_image. or .tnn_series.; got \[3\]$"),
     "code": (
         {"model_type": "other", "auto_map": {"AutoConfig": "code.Config"}},
         "needs code of its own, and commands run",

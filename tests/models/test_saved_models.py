@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 import tnn
 
 FOLDER = Path(__file__).parent / "saved_by_0_1"
+LATER = {"TNNForForecasting", "TNNSeriesModel"}  # heads that 0.1 does not have
 
 
 @pytest.mark.parametrize("name", sorted(folder.name for folder in FOLDER.iterdir()))
@@ -28,4 +29,4 @@ def test_outputs_are_the_same(name, one_thread):
 
 def test_every_head_is_here():
     heads = {json.loads((folder / "config.json").read_text())["architectures"][0] for folder in FOLDER.iterdir()}
-    assert heads == {name for name in dir(tnn) if name.startswith("TNN") and not name.endswith("Config")}
+    assert heads | LATER == {name for name in dir(tnn) if name.startswith("TNN") and not name.endswith("Config")}

@@ -1,5 +1,6 @@
 """The native kernel: what the tests for all backends (test_matmul.py, test_graphs.py) do not cover."""
 
+import _ctypes
 import shutil
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import threading
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -167,19 +169,30 @@ def test_every_instruction_set_of_this_processor(tmp_path, reload, name):
         ):
             assert (result - expected).abs().max() < 5e-6 * max(expected.abs().max(), n**0.5)
         check_norm(x, g)
+        check_silu_product(x, g)
 
 
 def check_norm(x, grad):
-    """Alone and with a gate, and the gradients of both."""
+    """Alone, with a gate and with the SiLU of a gate, and the gradients of all."""
     gate = torch.randn_like(x)
-    for gates in ((), (gate,)):
+    for gates, silu in (((), False), ((gate,), False), ((gate,), True)):
         exact = [t.double().requires_grad_() for t in (x, *gates)]
-        expected = exact[0] / (exact[0].square().mean(-1, keepdim=True).sqrt() + 1e-8) * (exact[1] if gates else 1)
-        results = (native.rms_norm(x, *(gates or (None,)), 1e-8),)
-        results += native.rms_norm_gradient(grad, x, *(gates or (None,)), 1e-8)[: len(exact)]
+        factor = 1 if not gates else F.silu(exact[1]) if silu else exact[1]
+        expected = exact[0] / (exact[0].square().mean(-1, keepdim=True).sqrt() + 1e-8) * factor
+        results = (native.rms_norm(x, *(gates or (None,)), 1e-8, silu=silu),)
+        results += native.rms_norm_gradient(grad, x, *(gates or (None,)), 1e-8, silu=silu)[: len(exact)]
         of_all = (expected, *torch.autograd.grad(expected, exact, grad.double()))
         for result, expected in zip(results, of_all, strict=True):
             assert (result - expected).abs().max() < 5e-6 * expected.abs().max().clamp_min(x.shape[-1])
+
+
+def check_silu_product(a, grad):
+    b = torch.randn_like(a)
+    exact = [t.double().requires_grad_() for t in (a, b)]
+    expected = F.silu(exact[0]) * exact[1]
+    results = native.silu_product(a, b), *native.silu_product_gradient(grad, a, b)
+    for result, wanted in zip(results, (expected, *torch.autograd.grad(expected, exact, grad.double())), strict=True):
+        torch.testing.assert_close(result.double(), wanted, rtol=2e-6, atol=2e-6)
 
 
 def test_can_be_switched_off(reload):
@@ -191,6 +204,12 @@ def test_can_be_switched_off(reload):
     with pytest.raises(RuntimeError, match="native Toeplitz kernel: switched off by TNN_DISABLE_NATIVE"):
         native.convolve(torch.ones(1, 3, 2), torch.ones(3, 2), 0)
     assert reload(TNN_DISABLE_NATIVE="0") == backends()["native"] == before
+
+
+def test_a_library_of_other_sources_is_not_used(reload):
+    other = _ctypes.__file__  # any library but ours
+    assert reload(TNN_NATIVE_LIBRARY=other) == f"{other} was built from other sources: install the package again"
+    torch.testing.assert_close(toeplitz_matmul(torch.ones(2, 1), torch.ones(2, 1), causal=True)[1], torch.tensor([2.0]))
 
 
 def test_a_missing_library_is_logged_once_and_replaced(tmp_path, reload, caplog):

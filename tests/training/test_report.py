@@ -150,7 +150,8 @@ def test_a_model_that_fails_at_length(results):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(0.2, "0 s"), (59.6, "1 min 0 s"), (60, "1 min 0 s"), (3601, "60 min 1 s")]
+    ("seconds", "words"),
+    [(0.2, "0 s"), (59.6, "1 min 0 s"), (60, "1 min 0 s"), (3599.9, "1 h 0 min"), (90_061, "25 h 1 min")],
 )
 def test_duration(seconds, words):
     assert format_time(seconds) == words

@@ -1,4 +1,4 @@
-"""A kind of task is one class: here is a sixth one, outside of the package, from its recipe to its score."""
+"""A kind of task is one class: here is another one, outside of the package, from its recipe to its score."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from tnn.training.settings import describe
 from tnn.training.tasks.classification import ClassificationTask, EvaluationSets, accuracy, majority_accuracy
 from tnn.training.tasks.setup import TrainingSetup
 
-BUILT_IN = ["causal-lm", "glue", "image", "lra", "masked-lm"]
+BUILT_IN = ["causal-lm", "classification", "forecasting", "glue", "image", "lra", "masked-lm"]
 
 
 class BitsData(Section):

@@ -55,7 +55,7 @@ def weights(folder):
 
 @pytest.mark.slow
 def test_what_a_run_leaves(recipe, tmp_path):
-    tiny, out = recipe(evaluate_every=6), tmp_path / "run"
+    tiny, out = recipe(data={"lines": "keep"}, evaluate_every=6), tmp_path / "run"
     measured = run(tiny, out)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(out), AutoTokenizer.from_pretrained(out)
     assert model.config.hidden_size == 16

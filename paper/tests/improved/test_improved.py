@@ -5,6 +5,7 @@ import lzma
 from math import log
 
 import pytest
+import torch
 
 from paper.catalogue import EXPERIMENTS, STUDIES, find_experiment
 from paper.harness.trial import Options
@@ -16,6 +17,7 @@ from paper.improved.rows import RECOMMENDED, RIVALS, ROWS
 from paper.improved.state_space import state_space_trial
 from tnn import models
 from tnn.layers import count_parameters
+from tnn.training.parameter_groups import parameter_groups
 
 
 def configuration(setup):
@@ -92,6 +94,12 @@ def test_the_verdicts_on_enwik8_need_every_seed(records, record):
         ("0", "20, 30", "131, 570", "0.01, 0.02", f"{1.4 / log(2):.4f}", f"{0.01 / log(2):+.5f}"),
         ("1", "the exact history is smaller", "", "", "", ""),
     )
+    assert len(outcome.tables[4].rows) == 1
+    lower = enwik8.lower_rate_trials(Options())
+    assert [trial.settings["recipe"]["training"]["learning_rate"] for trial in lower] == [0.012, 0.012]
+    records.add(record(lower[0], test_losses=[1.95 * log(2), 1.9 * log(2)]))
+    again = ENWIK8_STUDY.conclude(Options(), records)
+    assert again.tables[4].rows[1:] == ((RIVALS[0], "0.012", "1.9500", "1.9000", "2.0000, 2.0000"),)
     assert [claim.verdict for claim in outcome.claims] == ["holds", "holds"]
     table = outcome.tables[0].to_markdown()
     assert outcome.tables[0].rows[1][0] == RECOMMENDED
@@ -133,7 +141,7 @@ def test_the_floor_wants_the_whole_file(context):
 
 def test_the_verdict_on_text(records, record):
     for task in TASKS:
-        for row in ROWS:
+        for row in lra.ALL_ROWS:
             for trial in lra.row_trials(row, task, Options())[1]:
                 accuracy = 70.0 + (row == RECOMMENDED) + trial.seed / 10
                 metrics = {"accuracy": accuracy, "most_frequent_class": 50.0, "learning_rate": 0.003}
@@ -144,6 +152,19 @@ def test_the_verdict_on_text(records, record):
     assert outcome.tables[0].rows[1][0] == RECOMMENDED
     assert outcome.tables[0].rows[-1][:2] == ("most frequent class", "50.00")
     outcome.figure()
+
+
+def test_rivals_are_as_deep_as_the_recommended_tnn_and_no_smaller():
+    sizes = {}
+    for row in (RECOMMENDED, lra.DEEPER_RIVAL, "s4"):
+        config = configuration(lra._setup(row, "text", Options()))
+        with torch.device("meta"):
+            model = models.TNNForSequenceClassification(config)
+        sizes[row] = config.num_hidden_layers, count_parameters(model).trained
+    layers, parameters = sizes.pop(RECOMMENDED)
+    for row, (depth, count) in sizes.items():
+        assert depth >= layers
+        assert count == pytest.approx(parameters, rel=0.02), row
 
 
 def test_ideas_are_compared_with_their_base(records, record):
@@ -165,3 +186,13 @@ def test_ideas_have_the_same_size(row):
         config = models.TNNConfig(**idea_trials(each, Options())[0].settings["model"])
         sizes.append(count_parameters(models.TNNForCausalLM(config)).trained)
     assert sizes[1] == pytest.approx(sizes[0], rel=0.05)
+
+
+@pytest.mark.parametrize(("row", "decay"), [(BASE, 0.0), ("encoder-weight-decay", 0.1), ("slow-encoder", 0.0)])
+def test_the_weight_decay_of_the_encoder(row, decay):
+    model = models.TNNForCausalLM(models.TNNConfig(**idea_trials(row, Options())[0].settings["model"]))
+    groups = parameter_groups(model, learning_rate=6e-3, weight_decay=0.1)
+    decays = {id(parameter): group.get("weight_decay", 0.1) for group in groups for parameter in group["params"]}
+    encoder = [parameter for name, parameter in model.named_parameters() if ".rpe." in name]
+    assert encoder
+    assert {decays[id(parameter)] for parameter in encoder} == {decay}

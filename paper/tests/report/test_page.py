@@ -212,6 +212,16 @@ def test_a_figure_is_drawn_again_only_if_it_shows_something_else(known, made, re
     assert second.read_bytes().startswith(b"\x89PNG")
 
 
+def test_studies_of_our_own_have_pages_and_no_place_in_the_report(known, out, record, monkeypatch):
+    study, unknown = experiment("own", ["tnn"], ["holds"]), experiment("unknown", ["tnn"], ["holds"])
+    monkeypatch.setattr("paper.report.pages.STUDIES", {each.name: each for each in (study, unknown)})
+    known.add(record(study.plan(Options())[0], score=7.0))
+    write_report(Options(), out, log=lambda text: None)
+    assert "The scores of <own>" in (out / "mini" / "own.md").read_text(encoding="utf-8")
+    assert not (out / "mini" / "unknown.md").exists()
+    assert "<own>" not in (out / "README.md").read_text(encoding="utf-8")
+
+
 def test_no_records(made, out):
     said = []
     write_report(Options(), out, log=said.append)

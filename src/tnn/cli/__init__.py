@@ -18,6 +18,8 @@ from tnn.cli.environment import env
 from tnn.cli.errors import OneLineGroup, flush_output
 from tnn.cli.generation import generate
 from tnn.cli.measuring import bench, evaluate, extrapolate, show
+from tnn.cli.overview import runs
+from tnn.cli.prediction import predict
 from tnn.cli.reproduce import reproduce
 from tnn.cli.training import demo, train
 
@@ -32,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (train, generate, evaluate, extrapolate, show, demo, bench, env):
+for command in (train, runs, generate, predict, evaluate, extrapolate, show, demo, bench, env):
     app.command()(command)
 hand_over = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 app.command(context_settings=hand_over)(reproduce)

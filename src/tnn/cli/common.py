@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-TEXT_HELP = "A text file, a folder of them, stdlib, or hf:NAME; see docs/data.md."
+TEXT_HELP = "A text file or table, a folder of them, stdlib, or hf:NAME; see docs/data.md."
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a causal language model.")]
 
 

@@ -1,15 +1,26 @@
 """Commands for data: `tnn data`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tnn.cli.common import TEXT_HELP
+from tnn.data.corpus import BadFiles, Lines
+
+if TYPE_CHECKING:
+    from tnn.data import Corpus
 
 Folder = Annotated[Path, typer.Option(metavar="DIR", help="The new folder, or one to continue.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same data.")]
+LineRule = Annotated[
+    Lines, typer.Option("--lines", help="keep: line ends are text. separate: each is </s>. auto: as the text needs it.")
+]
+Column = Annotated[str | None, typer.Option("--text-column", metavar="NAME", help="Of a table: where the texts are.")]
+Bad = Annotated[BadFiles, typer.Option("--bad-files", help="What to do with files that are not UTF-8 text.")]
 Workers = Annotated[int | None, typer.Option(help="Number of processes.", show_default="one per core")]
+
+SHOWN = 5  # files that are skipped
 
 data_commands = typer.Typer(
     no_args_is_help=True, help="Tokenize texts, train tokenizers, generate data of Long-Range Arena."
@@ -28,12 +39,17 @@ def prepare(
     cache: Annotated[
         Path | None, typer.Option(help="Folder for the tokens.", show_default="$TNN_CACHE or ~/.cache/toeplitz-nn")
     ] = None,
+    lines: LineRule = "auto",
+    text_column: Column = None,
+    bad_files: Bad = "refuse",
 ) -> None:
     """Tokenize a text before training, and print the number of tokens, words and bytes."""
     from tnn.data import open_corpus, tokenize
     from tnn.data.tokens import cache_folder, tokenizer_for
 
-    corpus, folder = open_corpus(text), cache_folder(cache)
+    corpus = open_corpus(text, lines=lines, text_column=text_column, bad_files=bad_files)
+    folder = cache_folder(cache)
+    _report_skipped(corpus)
     loaded = tokenizer_for(tokenizer, corpus, mask=mask, cache=folder)
     for split in corpus.splits():
         tokens = tokenize(corpus, split, loaded, folder)
@@ -47,15 +63,29 @@ def make_bpe(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The new folder.")],
     size: Annotated[int, typer.Option(help="Size of the vocabulary.")] = 8000,
     mask: Annotated[bool, typer.Option("--mask", help="Add a mask token, for masked language models.")] = False,
+    lines: LineRule = "auto",
+    text_column: Column = None,
+    bad_files: Bad = "refuse",
 ) -> None:
     """Train a byte-level BPE tokenizer on the training split of a text."""
-    from tnn.data import open_corpus, train_bpe
+    from tnn.data import open_corpus
+    from tnn.data.tokens import bpe_of
     from tnn.models.saving import check_free, save_atomically
 
     check_free(out)
-    tokenizer = train_bpe(open_corpus(text).lines("train"), size, mask=mask)
+    corpus = open_corpus(text, lines=lines, text_column=text_column, bad_files=bad_files)
+    _report_skipped(corpus)
+    tokenizer = bpe_of(corpus, size, mask=mask)
     save_atomically(tokenizer, out)
     typer.echo(f"{len(tokenizer):,} tokens: {out}")
+
+
+def _report_skipped(corpus: "Corpus") -> None:
+    skipped = corpus.skipped()
+    for path in skipped[:SHOWN]:
+        typer.echo(f"skipped, as it is not UTF-8 text: {path}", err=True)
+    if len(skipped) > SHOWN:
+        typer.echo(f"skipped {len(skipped):,} files in all", err=True)
 
 
 @generators.command()

@@ -1,20 +1,33 @@
 """The command that generates text."""
 
-from time import perf_counter
-from typing import Annotated, Any, Literal
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tnn.cli.common import Model, load_causal
+from tnn.cli.common import load_causal
+
+if TYPE_CHECKING:
+    from tnn.cli.continuation import Continuation
 
 LOWEST_TEMPERATURE = 1e-6  # below, scores divided by it would overflow; the most likely token is all that is left
+CHUNK = 4096  # tokens of the prompt that are read at once: a long one takes no more memory
 Decoder = Literal["exact", "state-space", "recompute"]
 
 
 def generate(
-    model: Model,
-    prompt: Annotated[str, typer.Option(help="The text to continue.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="The folder of a causal language model, a run, or a checkpoint.")
+    ],
+    prompt: Annotated[str | None, typer.Option(help="The text to continue; - reads it from standard input.")] = None,
+    prompt_file: Annotated[Path | None, typer.Option(metavar="FILE", help="A file with the text to continue.")] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Largest number of new tokens.")] = 200,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="The new text ends before this; may be repeated.")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Number of texts; their seeds are --seed, --seed + 1, ...")] = 1,
     decoder: Annotated[
         Decoder,
         typer.Option(
@@ -28,33 +41,96 @@ def generate(
     temperature: Annotated[float, typer.Option(help="Of the distribution; 0: always the most likely token.")] = 0,
     top_k: Annotated[int | None, typer.Option(help="Sample from this many of the most likely tokens.")] = None,
     seed: Annotated[int, typer.Option(help="Of the random numbers.")] = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per text, when it is complete.")
+    ] = False,
 ) -> None:
-    """Continue a text. Tokens are printed as they are generated, the speed on stderr."""
+    """Continue a text. Tokens are printed as they are generated, the speed on stderr. Runs need not be finished."""
     import torch
-    from transformers import TextStreamer
 
     from tnn._checks import check_positive
+    from tnn.cli.prompts import read_prompt
     from tnn.data.tokenizers import load_tokenizer
+    from tnn.training.runs import newest_model
 
     check_positive("max_new_tokens", max_new_tokens)
-    sampling = _sampling(temperature, top_k)
-    network = load_causal(model)
-    tokenizer = load_tokenizer(model, network.config.vocab_size)
-    ids = torch.tensor([_encode_prompt(tokenizer, prompt)], device=network.device)
+    sampling, stops = _sampling(temperature, top_k), _checked_stops(stop or [])
+    _check_samples(samples, seed, temperature)
+    text = read_prompt(prompt, prompt_file)
+    folder = newest_model(model)
+    if folder != model:
+        typer.echo(f"{model} is not finished: using {folder.name}", err=True)
+    network = load_causal(folder)
+    tokenizer = load_tokenizer(folder, network.config.vocab_size)
+    ids = torch.tensor([_encode_prompt(folder, tokenizer, text)], device=network.device)
     network = _with_decoder(network, decoder, tolerance)
-    clock = _Clock(TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True))
-    _set_seed(seed)
-    network.generation_config = _only_token_ids(network.generation_config)
+    options = sampling | {"max_new_tokens": max_new_tokens, "use_cache": decoder != "recompute"}
+    for number in range(samples):
+        torch.manual_seed(seed + number)
+        if samples > 1 and not as_json:
+            typer.echo(f"--- {number + 1} of {samples}, seed {seed + number}")
+        pieces: list[str] = []
+        new = _continue(network, tokenizer, ids, stops, pieces.append if as_json else _show, options)
+        if as_json:
+            values = {"prompt": text, "text": "".join(pieces), "seed": seed + number, "tokens": new.tokens}
+            values |= {"seconds": round(new.seconds, 6), "finished": new.finished}
+            typer.echo(json.dumps(values, ensure_ascii=False))
+        else:
+            typer.echo()
+        typer.echo("; ".join([new.report(), *_state_space_report(network)]), err=True)
+
+
+def _continue(
+    network: Any, tokenizer: Any, ids: Any, stops: list[str], write: Callable[[str], object], options: dict[str, Any]
+) -> "Continuation":
+    """Generate one text. Its pieces are written as they come."""
+    import torch
+    from transformers import StoppingCriteriaList
+
+    from tnn.cli.continuation import Continuation
+
+    config = _only_token_ids(network.generation_config)
+    if options["use_cache"] and ids.shape[1] > CHUNK:
+        config.prefill_chunk_size = CHUNK
+    network.generation_config = config
+    eos = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    text = Continuation(
+        lambda new: str(tokenizer.decode(new, skip_special_tokens=True)),
+        write,
+        most=options["max_new_tokens"],
+        stops=stops,
+        eos=eos,
+    )
     network.generate(
         ids,
         attention_mask=torch.ones_like(ids),
-        max_new_tokens=max_new_tokens,
-        use_cache=decoder != "recompute",
-        streamer=clock,
         logits_processor=[_refuse_nan],
-        **sampling,
+        stopping_criteria=StoppingCriteriaList([text]),
+        **options,
     )
-    typer.echo("; ".join([clock.report(), *_state_space_report(network)]), err=True)
+    return text
+
+
+def _show(piece: str) -> None:
+    typer.echo(piece, nl=False)
+
+
+def _checked_stops(stops: list[str]) -> list[str]:
+    for text in stops:
+        text.encode()  # a ValueError if the terminal gave invalid text
+        if not text:
+            raise ValueError("stop must have at least one character; got ''")
+    return stops
+
+
+def _check_samples(samples: int, seed: int, temperature: float) -> None:
+    from tnn._checks import check_positive
+
+    check_positive("samples", samples)
+    if samples > 1 and temperature == 0:
+        raise ValueError(f"samples needs a temperature above 0: without, all would be the same; got {samples}")
+    if not -(2**63) <= seed <= seed + samples <= 2**64:
+        raise ValueError(f"seed must be a number of 64 bits; got {seed}")
 
 
 def _sampling(temperature: float, top_k: int | None) -> dict[str, Any]:
@@ -70,14 +146,6 @@ def _sampling(temperature: float, top_k: int | None) -> dict[str, Any]:
     if top_k is not None:
         raise ValueError(f"top_k needs a temperature above 0: without, nothing is sampled; got {top_k}")
     return {"do_sample": False}
-
-
-def _set_seed(seed: int) -> None:
-    import torch
-
-    if not -(2**63) <= seed < 2**64:
-        raise ValueError(f"seed must be a number of 64 bits; got {seed}")
-    torch.manual_seed(seed)
 
 
 def _only_token_ids(saved: Any) -> Any:
@@ -109,9 +177,12 @@ def _with_decoder(network: Any, decoder: Decoder, tolerance: float) -> Any:
         return network
 
 
-def _encode_prompt(tokenizer: Any, prompt: str) -> list[int]:
-    prompt.encode()  # a ValueError if the terminal gave invalid text
-    ids: list[int] = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+def _encode_prompt(model: Path, tokenizer: Any, prompt: str) -> list[int]:
+    """As the text that the model was trained on."""
+    from tnn.data.encoding import encode_prompt
+    from tnn.training.evaluation import separate_lines
+
+    ids = encode_prompt(tokenizer, prompt, separate=separate_lines(model))
     if not ids:
         raise ValueError(f"prompt must have at least one token; got {prompt!r}")
     return ids
@@ -123,24 +194,3 @@ def _state_space_report(network: Any) -> list[str]:
         return []
     states = ", ".join(str(layer["states"]) for layer in layers)
     return [f"{states} states per layer, residual at most {max(layer['residual'] for layer in layers):.1e}"]
-
-
-class _Clock:
-    """A streamer for generate() that passes everything on to another one and records the times."""
-
-    def __init__(self, streamer: Any):
-        self._streamer = streamer
-        self._times: list[float] = []
-
-    def put(self, value: Any) -> None:
-        self._times.append(perf_counter())
-        self._streamer.put(value)
-
-    def end(self) -> None:
-        self._streamer.end()
-
-    def report(self) -> str:
-        """The speed of the tokens after the first, which includes reading the prompt."""
-        _, *times = self._times
-        speed = f", {(len(times) - 1) / (times[-1] - times[0]):.1f} tokens/s" if len(times) > 1 else ""
-        return f"{len(times)} token{'s' * (len(times) > 1)}{speed}"

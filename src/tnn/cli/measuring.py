@@ -24,12 +24,18 @@ def evaluate(
         bool, typer.Option("--stream", help="The text as one sequence, with the complete context.")
     ] = False,
     chunk: Annotated[int, typer.Option(help="With --stream: tokens computed at once. No effect on the result.")] = 4096,
+    page: Annotated[
+        Path | None, typer.Option(metavar="F.html", help="Of a classifier of texts: its errors and hardest texts.")
+    ] = None,
 ) -> None:
-    """Perplexity of a language model, or the scores of a classifier."""
+    """Perplexity of a language model, or the scores of a classifier or a forecaster."""
+    from tnn._files import check_writable
     from tnn.training.evaluation import evaluate as report
 
+    if page is not None:
+        check_writable(page)
     quiet_transformers()
-    typer.echo(report(model, text, split=split, length=length, stream=stream, chunk=chunk))
+    typer.echo(report(model, text, split=split, length=length, stream=stream, chunk=chunk, page=page))
 
 
 def extrapolate(

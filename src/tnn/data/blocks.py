@@ -51,7 +51,7 @@ class CausalBlocks(Dataset[Example]):
 class MaskedBlocks(Dataset[Example]):
     """Complete lines in blocks of at most `length` tokens, starting with `<s>`; 15% of the tokens are to be predicted.
 
-    A block holds as many lines as fit, each ending in `</s>`; a line longer than a block is cut. In each block 15% of
+    A block holds as many lines as fit, each with its line end or `</s>`; a longer line is cut. In each block 15% of
     the tokens are selected (rounded up or down at random, at least one). As in fairseq, `<s>` and `</s>` can be
     selected too. Of the selected tokens 80% become `<mask>`, 10% a random token that is not special, and 10% stay.
     Labels are the selected tokens, and -100 elsewhere.

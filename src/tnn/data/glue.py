@@ -16,6 +16,7 @@ from torch.utils.data import Dataset
 from tnn._checks import check_choice
 from tnn._names import did_you_mean
 from tnn.data.compressed import find_file, reading
+from tnn.data.correlation import pearson, spearman
 
 SPECIAL_TOKENS = 4  # <s> A </s> </s> B </s>
 TOKENIZED_AT_ONCE = 1024  # texts
@@ -312,24 +313,10 @@ def _f1(x: Numbers, y: Numbers) -> float:
     return float(2 * (x * y).sum() / positives) if positives else 0.0
 
 
-def _pearson(x: Numbers, y: Numbers) -> float:
-    return float(np.corrcoef(x, y)[0, 1]) if np.ptp(x) and np.ptp(y) else 0.0
-
-
-def _spearman(x: Numbers, y: Numbers) -> float:
-    return _pearson(_ranks(x), _ranks(y))
-
-
-def _ranks(x: Numbers) -> Numbers:
-    """The rank of each number, from 1; equal numbers get the mean of their ranks."""
-    _, which, counts = np.unique(x, return_inverse=True, return_counts=True)
-    return (counts.cumsum() - (counts - 1) / 2)[which]
-
-
 _METRICS = {
     "accuracy": _accuracy,
     "f1": _f1,
-    "matthews": _pearson,  # for two classes, 0 and 1, they are the same
-    "pearson": _pearson,
-    "spearman": _spearman,
+    "matthews": pearson,  # for two classes, 0 and 1, they are the same
+    "pearson": pearson,
+    "spearman": spearman,
 }

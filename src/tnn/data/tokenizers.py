@@ -88,7 +88,8 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
 def train_bpe(texts: Iterable[str], vocab_size: int, mask: bool = False) -> "PreTrainedTokenizerFast":
     """Byte-level BPE, like GPT-2's, trained on texts: `vocab_size` entries, or fewer if the texts run out of pairs.
 
-    The texts are lines; line ends are removed, as when a corpus is tokenised. `<mask>` comes after all entries.
+    Line ends are characters like others: entries may hold a line end and the indentation after it. `<mask>` comes after
+    all entries.
 
     >>> from tnn.data import train_bpe
     >>> tokenizer = train_bpe(["the cat", "the hat"], vocab_size=264)
@@ -111,7 +112,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int, mask: bool = False) -> "Pre
         initial_alphabet=_byte_characters(),
         show_progress=False,
     )
-    backend.train_from_iterator((text.rstrip("\r\n") for text in texts), trainer)
+    backend.train_from_iterator(texts, trainer)
     return _wrap(backend, mask)
 
 

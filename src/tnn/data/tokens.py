@@ -4,7 +4,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,18 +14,19 @@ import numpy as np
 
 from tnn._files import atomic_path, write_text
 from tnn.data.corpus import Corpus
-from tnn.data.tokenizers import SPECIAL, highest_id, is_byte_tokenizer, make_tokenizer, train_bpe
+from tnn.data.encoding import Encode, Stream, batches, encoder_of, id_type, plain_backend, stream_of
+from tnn.data.tokenizers import highest_id, is_byte_tokenizer, make_tokenizer, train_bpe
 
 VERSION = 1  # of the files, and of the division of a text into shards
 SHARD = 2**24  # characters; the progress is saved after each shard
-BATCH = 2**20  # characters per call of the tokenizer
 CHECKED_AT_ONCE = 2**24  # ids
-Encode = Callable[[list[str]], tuple[np.ndarray, np.ndarray]]  # lines -> ids of all lines, number of ids per line
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
     """The token ids of a text; `ids[:line_ends[k]]` are its lines 0 to k.
+
+    Where line ends are text, a line ends with the token that holds its line end, or with `</s>`.
 
     `words` counts words separated by white space plus one per line end, as the tables of WikiText do. `bytes` is the
     size of the text in UTF-8, line ends included.
@@ -58,7 +59,7 @@ def open_tokens(folder: Path) -> Tokens:
 
 def _map(folder: Path) -> Tokens:
     done = _read_progress(folder)
-    ids = np.memmap(folder / "ids.bin", _dtype(done.vocab_size), "r", shape=(done.ids,))
+    ids = np.memmap(folder / "ids.bin", id_type(done.vocab_size), "r", shape=(done.ids,))
     line_ends = np.memmap(folder / "line_ends.bin", np.int64, "r", shape=(done.lines,))
     return Tokens(ids, line_ends, done.words, done.bytes, done.vocab_size)
 
@@ -85,9 +86,10 @@ def cache_folder(given: str | Path | None = None) -> Path:
 def tokenize(corpus: Corpus, split: str, tokenizer: Any, cache: str | Path, *, progress: bool = True) -> Tokens:
     """The token ids of a split, from the folder `cache` if this tokenizer has tokenised this text before.
 
-    The byte tokenizer encodes the text as it is. Other tokenizers encode each line without its line end, followed by
-    `</s>`; empty lines are kept, the spaces around the lines of WikiText are removed. The name of a special token in a
-    text is treated as text.
+    Documents are encoded as they are, with `</s>` between two of them. If the lines of the corpus are separate, each
+    line is encoded without its line end, followed by `</s>`; empty lines are kept, the spaces around the lines of
+    WikiText are removed. Only the byte tokenizer then encodes the text as it is. The name of a special token in a text
+    is treated as text.
 
     If it is interrupted, the next call continues. Other processes that need the same tokens wait for the first one.
 
@@ -100,12 +102,12 @@ def tokenize(corpus: Corpus, split: str, tokenizer: Any, cache: str | Path, *, p
     """
     from filelock import FileLock
 
-    backend, as_bytes = _plain_backend(tokenizer), is_byte_tokenizer(tokenizer)
+    backend, as_bytes = plain_backend(tokenizer), is_byte_tokenizer(tokenizer)
     key = json.dumps([VERSION, corpus.fingerprint(split), backend.to_str(), tokenizer.eos_token_id, as_bytes])
     folder = Path(cache) / f"{split}-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        encode = _encode_bytes if as_bytes else _line_encoder(backend, tokenizer.eos_token_id, corpus.strip)
+        encode = encoder_of(tokenizer, backend, corpus, as_bytes)
         with FileLock(f"{folder}.lock"), _full_disk(folder.parent):
             if not folder.exists():
                 _write(folder, _read(corpus, split, progress), encode, highest_id(tokenizer) + 1)
@@ -135,10 +137,27 @@ def tokenizer_for(spec: str, corpus: Corpus, *, mask: bool, cache: Path) -> Any:
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"), _full_disk(cache):
             if not folder.exists():
-                tokenizer = train_bpe(corpus.lines("train"), int(size), mask=mask)
+                tokenizer = bpe_of(corpus, int(size), mask=mask)
                 with atomic_path(folder) as temporary:
                     tokenizer.save_pretrained(temporary)
     return make_tokenizer(folder, mask=mask)
+
+
+def bpe_of(corpus: Corpus, size: int, *, mask: bool = False) -> Any:
+    """A tokenizer trained on the training split of a corpus, as the corpus is tokenised.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from tnn.data import open_corpus
+    >>> from tnn.data.tokens import bpe_of
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "train.txt").write_text("if x:\\n    if y:\\n    if z:")
+    ...     bpe_of(open_corpus(folder), 300).tokenize("x:\\n    if y")
+    ['x', ':', 'ĊĠĠĠ', 'Ġif', 'Ġy']
+    """
+    if corpus.separate:
+        return train_bpe((line.rstrip("\r\n") for line in corpus.lines("train")), size, mask=mask)
+    return train_bpe((piece for piece in stream_of(corpus, "train") if piece is not None), size, mask=mask)
 
 
 @dataclass
@@ -161,7 +180,7 @@ def _read_progress(folder: Path, *, interrupted: bool = False) -> _Progress:
     if not all(type(value) is int and value >= 1 for value in values.values()):
         raise ValueError("its progress.json must hold numbers above 0")
     done = _Progress(**values)
-    for name, size in (("ids.bin", done.ids * _dtype(done.vocab_size).itemsize), ("line_ends.bin", done.lines * 8)):
+    for name, size in (("ids.bin", done.ids * id_type(done.vocab_size).itemsize), ("line_ends.bin", done.lines * 8)):
         found = (folder / name).stat().st_size
         if found < size or (found > size and not interrupted):
             raise ValueError(f"{name} must have {size} bytes; it has {found}")
@@ -177,22 +196,22 @@ def _continued(part: Path, vocab_size: int) -> _Progress:
     return done if done.vocab_size == vocab_size else _Progress(vocab_size)
 
 
-def _write(folder: Path, lines: Iterable[str], encode: Encode, vocab_size: int) -> None:
+def _write(folder: Path, stream: Stream, encode: Encode, vocab_size: int) -> None:
     """Tokenise into FOLDER.part, which is renamed to FOLDER at the end."""
     part = Path(f"{folder}.part")
     part.mkdir(exist_ok=True)
     state, done = part / "progress.json", _continued(part, vocab_size)
-    dtype = _dtype(vocab_size)
+    dtype = id_type(vocab_size)
     with (part / "ids.bin").open("ab") as ids_file, (part / "line_ends.bin").open("ab") as ends_file:
         ids_file.truncate(done.ids * dtype.itemsize)
         ends_file.truncate(done.lines * 8)
-        for shard, batch in enumerate(_batches(lines, SHARD)):
+        for shard, batch in enumerate(batches(stream, SHARD)):
             if shard < done.shards:
                 continue
-            ids, counts = encode(batch)
+            ids, ends = encode(batch)
             ids_file.write(ids.astype(dtype).tobytes())
-            ends_file.write((done.ids + np.cumsum(counts, dtype=np.int64)).tobytes())
-            done = _advance(done, batch, len(ids))
+            ends_file.write((done.ids + ends).astype(np.int64).tobytes())
+            done = _advance(done, batch, len(ids), len(ends))
             for file in (ids_file, ends_file):
                 file.flush()
                 os.fsync(file.fileno())
@@ -200,80 +219,30 @@ def _write(folder: Path, lines: Iterable[str], encode: Encode, vocab_size: int) 
     part.rename(folder)
 
 
-def _advance(done: _Progress, lines: list[str], ids: int) -> _Progress:
-    text = "".join(lines)
+def _advance(done: _Progress, batch: list[str | None], ids: int, lines: int) -> _Progress:
+    text = "".join(" " if piece is None else piece for piece in batch)  # no word goes on in the next document
     return _Progress(
         vocab_size=done.vocab_size,
         shards=done.shards + 1,
         ids=done.ids + ids,
-        lines=done.lines + len(lines),
+        lines=done.lines + lines,
         words=done.words + len(text.split()) + text.count("\n"),
-        bytes=done.bytes + len(text.encode()),
+        bytes=done.bytes + len(text.encode()) - batch.count(None),
     )
 
 
-def _dtype(vocab_size: int) -> np.dtype[Any]:
-    return np.dtype(np.uint16 if vocab_size <= 2**16 else np.uint32)
-
-
-def _plain_backend(tokenizer: Any) -> Any:
-    """A copy of the tokenizer's backend that treats the names of special tokens as text."""
-    from tokenizers import Tokenizer
-
-    if tokenizer.eos_token_id is None:
-        raise ValueError("the tokenizer must have an end-of-text token, such as </s>")
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.no_padding()
-    backend.no_truncation()
-    backend.encode_special_tokens = True
-    return backend
-
-
-def _line_encoder(backend: Any, eos: int, strip: bool) -> Encode:
-    end, strip_line = np.array([eos]), str.strip if strip else _without_end
-
-    def encode(lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        rows = []
-        for batch in _batches(map(strip_line, lines), BATCH):
-            for encoding in backend.encode_batch_fast(batch, add_special_tokens=False):
-                rows += [np.array(encoding.ids), end]
-        return np.concatenate(rows), np.array([len(row) for row in rows]).reshape(-1, 2).sum(axis=1)
-
-    return encode
-
-
-def _encode_bytes(lines: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    ids = np.frombuffer("".join(lines).encode(), np.uint8).astype(np.uint16) + len(SPECIAL)
-    return ids, np.array([len(line.encode()) for line in lines])
-
-
-def _without_end(line: str) -> str:
-    return line.removesuffix("\n").removesuffix("\r")
-
-
-def _batches(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Lists of lines, each with at least `size` characters except the last."""
-    batch, held = [], 0
-    for line in lines:
-        batch.append(line)
-        held += len(line)
-        if held >= size:
-            yield batch
-            batch, held = [], 0
-    if batch:
-        yield batch
-
-
-def _read(corpus: Corpus, split: str, progress: bool) -> Iterator[str]:
-    """The lines of a split; an error if there are none."""
+def _read(corpus: Corpus, split: str, progress: bool) -> Stream:
+    """What is encoded; an error if there is nothing."""
     from tqdm import tqdm
 
-    line = None
+    piece = None
     disable = None if progress else True  # None: tqdm shows the bar in a terminal only
-    for line in tqdm(corpus.lines(split), f"tokenizing {split}", unit=" lines", disable=disable):
-        yield line
-    if line is None:
-        raise ValueError(f"the {split} split of {corpus.name} is empty")
+    with tqdm(desc=f"tokenizing {split}", unit=" characters", unit_scale=True, disable=disable) as bar:
+        for piece in stream_of(corpus, split):
+            bar.update(len(piece or ""))
+            yield piece
+    if piece is None:
+        raise ValueError(f"the {split} split of {corpus.name} is empty; data.{split}=FILE gives another text for it")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from torch import Tensor, nn
 
 from tnn._checks import check_fraction, check_positive, check_sequence
-from tnn.layers.activation import activation
+from tnn.layers.activation import ACTIVATIONS, activation, gated
 from tnn.layers.mixer import Mixer
 from tnn.layers.norm import SimpleRMSNorm
 from tnn.layers.operator import OperatorOptions, ToeplitzOperator
@@ -205,14 +205,18 @@ class GatedToeplitzUnit(Mixer):
             near, state = state or (None, None)
             x = self.convolution(x, sequences, near)
         gate, value = self.gate_proj(x), self.value_proj(x)
-        if self.key_proj is not None:
-            value = self.key_proj(x) * value
-        else:
-            gate, value = self._activation(gate), self._activation(value)
+        value = self._activation(value) if self.key_proj is None else self.key_proj(x) * value
         # The value is not zero at padded positions: the operator masks it.
         mixed = self.operator(value, sequences) if state is None else self.operator(value, sequences, state)
-        gated = gate * mixed if self.operator_norm is None else self.operator_norm(mixed, gate=gate)
-        return self.out_proj(self.dropout(gated))
+        return self.out_proj(self.dropout(self._gated(gate, mixed)))
+
+    def _gated(self, gate: Tensor, mixed: Tensor) -> Tensor:
+        act = self.hidden_act if self.key_proj is None else "identity"
+        if self.operator_norm is None:
+            return gated(act, gate, mixed)
+        if act == "silu":
+            return self.operator_norm(mixed, gate=gate, silu=True)
+        return self.operator_norm(mixed, gate=ACTIVATIONS[act](gate))
 
     def extra_repr(self) -> str:
         return f"hidden_act={self.hidden_act}"
@@ -232,7 +236,7 @@ class GatedLinearUnit(nn.Module):
         inner = inner_size("expansion", hidden_size, expansion)
         self.hidden_size = hidden_size
         self.hidden_act = hidden_act
-        self._activation = activation("hidden_act", hidden_act)
+        activation("hidden_act", hidden_act)
         self.gate_proj = nn.Linear(hidden_size, inner)
         self.value_proj = nn.Linear(hidden_size, inner)
         self.out_proj = nn.Linear(inner, hidden_size)
@@ -242,7 +246,10 @@ class GatedLinearUnit(nn.Module):
         """x (..., hidden_size), mask (...). Each position is mapped alone: padding is only kept from the gradients."""
         check_sequence("x", x, self.hidden_size)
         x, _ = resolve_mask(x, mask)
-        return self.out_proj(self.dropout(self._activation(self.gate_proj(x))) * self.value_proj(x))
+        gate, value = self.gate_proj(x), self.value_proj(x)
+        if self.training and self.dropout.p > 0:
+            return self.out_proj(self.dropout(ACTIVATIONS[self.hidden_act](gate)) * value)
+        return self.out_proj(gated(self.hidden_act, gate, value))
 
     def extra_repr(self) -> str:
         return f"hidden_act={self.hidden_act}"

@@ -82,6 +82,11 @@ class Sequences:
         return mix(rows, real).gather(-2, place)
 
     @cached_property
+    def positions(self) -> Tensor:
+        """(real positions,): where in the flattened batch they stand."""
+        return self.real.flatten().nonzero().squeeze(1)
+
+    @cached_property
     def _padded_at_the_ends(self) -> bool:
         """At most one sequence per row, without gaps."""
         starts = self.real[..., 1:] & (self.ids[..., 1:] != self.ids[..., :-1])
@@ -115,8 +120,7 @@ class Sequences:
         ids = self.ids.reshape(-1, self.ids.shape[-1]).long()
         row = torch.arange(len(ids), device=ids.device)[:, None]
         key = (row * (ids.amax() + 1) + ids).flatten()
-        positions = self.real.flatten().nonzero().squeeze(1)
-        order = positions[torch.argsort(key[positions], stable=True)]
+        order = self.positions[torch.argsort(key[self.positions], stable=True)]
         return order, torch.unique_consecutive(key[order], return_counts=True)[1]
 
 

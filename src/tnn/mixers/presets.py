@@ -17,8 +17,9 @@ class Preset(NamedTuple):
     """
 
     name: str  # "{mixer}" in it stands for the name of the mixer
-    fields: Fields  # of TNNConfig, or of TNNImageConfig
+    fields: Fields  # of TNNConfig, or of TNNImageConfig, or of TNNSeriesConfig
     image: bool = False
+    series: bool = False
 
 
 def sizes(num_hidden_layers: int, hidden_size: int, **more: Any) -> Fields:

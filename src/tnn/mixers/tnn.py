@@ -89,8 +89,10 @@ IMAGE_PRESETS: dict[str, Fields] = {
     "mini-lra-image": LRA_IMAGE | MINI_LRA | IMAGE | {"decay_mode": "none"},
     "mini-image": _sizes(4, 64, 2, 1) | {"image_size": 28, "patch_size": 4, "num_channels": 1, "num_labels": 10},
 }
+SERIES_PRESETS: dict[str, Fields] = {"mini-forecast": {}}  # the defaults of TNNSeriesConfig
 PRESETS = [Preset(name, fields) for name, fields in TEXT_PRESETS.items()]
 PRESETS += [Preset(name, fields, image=True) for name, fields in IMAGE_PRESETS.items()]
+PRESETS += [Preset(name, fields, series=True) for name, fields in SERIES_PRESETS.items()]
 
 register_mixer("tnn", GatedToeplitzUnit, presets=PRESETS, small_options=SMALL_OPTIONS)
 register_mixer("gtu", GatedToeplitzUnit, channel_mixer=None, small_options=SMALL_OPTIONS)

@@ -1,4 +1,4 @@
-"""Transformers models: configurations, the backbone, heads for text and images, presets, checkpoint conversion."""
+"""Transformers models: configurations, the backbone, heads, presets, checkpoint conversion."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ from tnn._lazy import lazy_attributes, public_names
 if TYPE_CHECKING:
     from tnn.models.backbone import TNNModel, TNNPreTrainedModel
     from tnn.models.chunks import iterate_hidden_states, iterate_logits, stream_loss
-    from tnn.models.configuration import TNNConfig, TNNImageConfig
+    from tnn.models.configuration import TNNConfig, TNNImageConfig, TNNSeriesConfig
     from tnn.models.export import DecodingStep, export_step
     from tnn.models.export_model import export_onnx
     from tnn.models.heads import (
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from tnn.models.image import TNNForImageClassification, TNNImageModel
     from tnn.models.presets import list_presets, load_preset
     from tnn.models.reference import convert_reference
+    from tnn.models.series import TNNForForecasting, TNNSeriesModel
 
 __all__ = [
     "DecodingStep",
     "TNNConfig",
     "TNNForCausalLM",
+    "TNNForForecasting",
     "TNNForImageClassification",
     "TNNForMaskedLM",
     "TNNForSequenceClassification",
@@ -34,6 +36,8 @@ __all__ = [
     "TNNImageModel",
     "TNNModel",
     "TNNPreTrainedModel",
+    "TNNSeriesConfig",
+    "TNNSeriesModel",
     "convert_reference",
     "export_onnx",
     "export_step",
@@ -49,6 +53,7 @@ _HOMES = {
     "DecodingStep": "tnn.models.export",
     "TNNConfig": "tnn.models.configuration",
     "TNNForCausalLM": "tnn.models.heads",
+    "TNNForForecasting": "tnn.models.series",
     "TNNForImageClassification": "tnn.models.image",
     "TNNForMaskedLM": "tnn.models.heads",
     "TNNForSequenceClassification": "tnn.models.heads",
@@ -58,6 +63,8 @@ _HOMES = {
     "TNNImageModel": "tnn.models.image",
     "TNNModel": "tnn.models.backbone",
     "TNNPreTrainedModel": "tnn.models.backbone",
+    "TNNSeriesConfig": "tnn.models.configuration",
+    "TNNSeriesModel": "tnn.models.series",
     "convert_reference": "tnn.models.reference",
     "export_onnx": "tnn.models.export_model",
     "export_step": "tnn.models.export",

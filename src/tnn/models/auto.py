@@ -6,13 +6,14 @@ from transformers import (
     AutoModelForImageClassification,
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
+    AutoModelForTimeSeriesPrediction,
     AutoModelForTokenClassification,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import is_vision_available
 
 from tnn.models.backbone import TNNModel
-from tnn.models.configuration import TNNConfig, TNNImageConfig
+from tnn.models.configuration import TNNConfig, TNNImageConfig, TNNSeriesConfig
 from tnn.models.heads import (
     TNNForCausalLM,
     TNNForMaskedLM,
@@ -20,6 +21,7 @@ from tnn.models.heads import (
     TNNForTokenClassification,
 )
 from tnn.models.image import TNNForImageClassification, TNNImageModel
+from tnn.models.series import TNNForForecasting, TNNSeriesModel
 
 AutoModel.register(TNNConfig, TNNModel, exist_ok=True)
 AutoModelForCausalLM.register(TNNConfig, TNNForCausalLM, exist_ok=True)
@@ -36,3 +38,6 @@ if is_vision_available():  # with pillow, which text models do without
     from transformers import AutoImageProcessor, ViTImageProcessorPil
 
     AutoImageProcessor.register(TNNImageConfig, image_processor_classes={"pil": ViTImageProcessorPil}, exist_ok=True)
+
+AutoModel.register(TNNSeriesConfig, TNNSeriesModel, exist_ok=True)
+AutoModelForTimeSeriesPrediction.register(TNNSeriesConfig, TNNForForecasting, exist_ok=True)

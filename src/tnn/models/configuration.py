@@ -1,9 +1,12 @@
 """Configurations in transformers' naming. The defaults are the paper's language model; presets carry the others."""
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import field, fields
 from difflib import get_close_matches
 from functools import cache
+from itertools import pairwise
+from numbers import Real
 from typing import Any, ClassVar
 
 from transformers import GenerationConfig, PreTrainedConfig
@@ -24,6 +27,7 @@ POOLINGS = ("mean", "first", "last")
 INITIALIZERS = ("gtu", "normal", "torch")
 MOST_LAYERS = 1000  # more would take minutes to build, only to run out of memory
 MOST_LABELS = 1_000_000  # each has a name
+MOST_STEPS, MOST_COLUMNS = 100_000, 10_000  # of a forecast
 # What transformers accepts of every configuration besides its fields.
 COMMON_ARGUMENTS = {
     *("num_labels", "model_type", "torch_dtype", "name_or_path", "_name_or_path", "_commit_hash", "per_layer_config"),
@@ -103,9 +107,9 @@ class TNNBlockConfig(PreTrainedConfig):
 
     def _check_types(self, arguments: Mapping[str, Any]) -> None:
         """Of what transformers and the checks of the values take for granted; `arguments` are not fields."""
-        for field in fields(self):
-            if field.type is bool and not isinstance(value := getattr(self, field.name), bool):
-                raise TypeError(f"{field.name} must be true or false; got {value!r}")
+        for known in fields(self):
+            if known.type is bool and not isinstance(value := getattr(self, known.name), bool):
+                raise TypeError(f"{known.name} must be true or false; got {value!r}")
         for name in ("mixer_options", "id2label", "label2id"):
             if not isinstance(value := getattr(self, name), dict | None):
                 raise TypeError(f"{name} must be a dictionary; got {value!r}")
@@ -329,3 +333,81 @@ class TNNImageConfig(TNNBlockConfig):
             if self.dims == 2 and isinstance(name, str) and not find_mixer(name).cls.takes_grids:
                 raise ValueError(f"mixer {name!r} needs dims=1: it reads a sequence")
         super().__post_init__(**kwargs)
+
+
+class TNNSeriesConfig(TNNBlockConfig):
+    """Configuration of the models of numbers over time. The fields of the blocks are those of TNNConfig; always causal.
+
+    - `targets`: the names of the columns that are read and forecast; `known`: those of the covariates that are known in
+      advance, with the mean and the standard deviation that normalise each of them, `known_mean` and `known_std`.
+    - `horizon`: how many steps are forecast; `quantiles`: which ones of each value, in ascending order, with 0.5.
+
+    The blocks are by default those that we recommend, with decays for seasons: see docs/kernels.md.
+
+    >>> from tnn import TNNForForecasting, TNNSeriesConfig
+    >>> model = TNNForForecasting(TNNSeriesConfig(hidden_size=16, num_hidden_layers=2, horizon=12))
+    """
+
+    model_type: ClassVar[str] = "tnn_series"
+
+    hidden_size: int = 64
+    num_hidden_layers: int = 3
+    gtu_expansion: float = 2
+    rpe_size: int = 32
+    rpe_num_layers: int = 3
+    rpe_activation: str = "sin"
+    decay: float | list[float] = field(default_factory=lambda: [0.5, 0.999])
+    decay_mode: str = "learned"
+    operator_norm: bool = True
+    short_convolution: int | None = 4
+    initializer: str = "torch"
+    targets: list[str] = field(default_factory=lambda: ["value"])
+    known: list[str] = field(default_factory=list)
+    known_mean: list[float] | None = None
+    known_std: list[float] | None = None
+    horizon: int = 24
+    quantiles: list[float] = field(default_factory=lambda: [0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95])
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        check_positive("horizon", self.horizon, at_most=MOST_STEPS)
+        check_columns("targets", self.targets)
+        check_columns("known", self.known)
+        if not self.targets:
+            raise ValueError("targets must name at least one column")
+        check_quantiles(self.quantiles)
+        for name in ("known_mean", "known_std"):
+            if (numbers := getattr(self, name)) is not None:
+                _check_numbers(name, numbers)
+                if len(numbers) != len(self.known):
+                    raise ValueError(f"{name} must have {len(self.known)} numbers, one per known column; got {numbers}")
+        if min(self.known_std or [1]) <= 0:
+            raise ValueError(f"known_std must be above 0; got {self.known_std}")
+        super().__post_init__(**kwargs)
+
+    def block_options(self, layer: int = 0) -> dict[str, Any]:
+        return {**super().block_options(layer), "causal": True}
+
+
+def check_columns(name: str, columns: Any) -> None:
+    """A list of different names."""
+    if not isinstance(columns, list | tuple) or not all(isinstance(column, str) for column in columns):
+        raise TypeError(f"{name} must be a list of names of columns; got {columns!r}")
+    if len(columns) > MOST_COLUMNS:
+        raise ValueError(f"{name} must be at most {MOST_COLUMNS:,} columns; got {len(columns):,}")
+    for column in columns:
+        if list(columns).count(column) > 1:
+            raise ValueError(f"{name} must name each column once; it has {column!r} twice")
+
+
+def check_quantiles(quantiles: Any) -> None:
+    """Ascending numbers between 0 and 1, the median among them."""
+    _check_numbers("quantiles", quantiles)
+    ascending = all(a < b for a, b in pairwise([0, *quantiles, 1]))
+    if not ascending or 0.5 not in quantiles:
+        raise ValueError(f"quantiles must ascend from above 0 to below 1, with 0.5 among them; got {list(quantiles)}")
+
+
+def _check_numbers(name: str, values: Any) -> None:
+    valid = isinstance(values, list | tuple)
+    if not valid or not all(isinstance(v, Real) and not isinstance(v, bool) and math.isfinite(v) for v in values):
+        raise TypeError(f"{name} must be a list of finite numbers; got {values!r}")

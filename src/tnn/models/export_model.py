@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from tnn._checks import check_positive
 from tnn.models.backbone import TNNModel, TNNPreTrainedModel
-from tnn.models.configuration import TNNImageConfig
+from tnn.models.configuration import TNNConfig, TNNImageConfig, TNNSeriesConfig
 from tnn.models.heads import TNNForSequencePairClassification
 from tnn.models.image import TNNImageModel
 from tnn.models.onnx_file import ONNXError, check_target, onnx_program, save
+from tnn.models.series import TNNForForecasting, TNNSeriesModel
 
 EXAMPLE_BATCH, EXAMPLE_LENGTH = 2, 19  # any sizes, but different ones: export takes equal sizes for the same
 
@@ -29,8 +30,9 @@ def export_onnx(
     """Write a model with any head as an ONNX file, in float32.
 
     Inputs are input_ids and, with `mask`, attention_mask, both (batch, length); of a model of pairs also pair_input_ids
-    and pair_attention_mask; of an image model pixel_values, with sides of `config.image_size`. The output is logits, or
-    last_hidden_state of a model without a head. `batch` and `length` fix these sizes; None: any.
+    and pair_attention_mask; of an image model pixel_values, with sides of `config.image_size`; of a model of series
+    values and, if it has covariates, known. The output is logits, quantiles of a forecast, or last_hidden_state of a
+    model without a head. `batch` and `length` fix these sizes; None: any.
     Weights beyond what one ONNX file can hold (2 GB) go to a second file, `path` with ".data" added.
 
     >>> from tempfile import TemporaryDirectory
@@ -54,12 +56,18 @@ def export_onnx(
             module,
             tuple(inputs.values()),
             input_names=list(inputs),
-            output_names=["last_hidden_state" if isinstance(model, TNNModel | TNNImageModel) else "logits"],
-            dynamic_shapes={"tensors": _open_axes(list(inputs), batch, length)},
+            output_names=[_output_name(model)],
+            dynamic_shapes={"tensors": _open_axes(inputs, batch, length)},
         )
     except ONNXError as error:
         raise ValueError(f"{_description(model, batch, length)}: {error}") from None
     save(program, path)
+
+
+def _output_name(model: TNNPreTrainedModel) -> str:
+    if isinstance(model, TNNModel | TNNImageModel | TNNSeriesModel):
+        return "last_hidden_state"
+    return "quantiles" if isinstance(model, TNNForForecasting) else "logits"
 
 
 class _Answer(nn.Module):
@@ -69,7 +77,7 @@ class _Answer(nn.Module):
         super().__init__()
         self.model = model
         self.names = names
-        self.options = {} if isinstance(model.config, TNNImageConfig) else {"use_cache": False}
+        self.options = {"use_cache": False} if isinstance(model.config, TNNConfig) else {}
 
     def forward(self, *tensors: Tensor) -> Tensor:
         output: Tensor = self.model(**dict(zip(self.names, tensors, strict=True)), **self.options)[0]
@@ -82,6 +90,10 @@ def _example(model: TNNPreTrainedModel, mask: bool, batch: int | None, length: i
     if isinstance(model.config, TNNImageConfig):
         side = model.config.image_size
         return {"pixel_values": torch.zeros(rows, model.config.num_channels, side, side)}
+    if isinstance(model.config, TNNSeriesConfig):
+        config, n = model.config, length or EXAMPLE_LENGTH
+        known = {"known": torch.zeros(rows, n + config.horizon, len(config.known))} if config.known else {}
+        return {"values": torch.zeros(rows, n, len(config.targets)), **known}
     lengths = {"": length or EXAMPLE_LENGTH}
     if isinstance(model, TNNForSequencePairClassification):
         lengths["pair_"] = length or EXAMPLE_LENGTH + 2
@@ -93,7 +105,7 @@ def _example(model: TNNPreTrainedModel, mask: bool, batch: int | None, length: i
     return inputs
 
 
-def _open_axes(names: list[str], batch: int | None, length: int | None) -> tuple[dict[int, Any], ...]:
+def _open_axes(inputs: dict[str, Tensor], batch: int | None, length: int | None) -> tuple[dict[int, Any], ...]:
     """The axes of each input that have no fixed size. Export refuses a model that works for some sizes only."""
     rows = {} if batch is not None else {0: torch.export.Dim("batch", min=1)}
     columns = {kind: torch.export.Dim(f"{kind}length", min=1) for kind in ("", "pair_")}
@@ -101,9 +113,11 @@ def _open_axes(names: list[str], batch: int | None, length: int | None) -> tuple
     def axes(name: str) -> dict[int, Any]:
         if length is not None or name == "pixel_values":
             return rows
+        if name == "known":  # it goes on to the end of the forecast
+            return rows | {1: columns[""] + (inputs["known"].shape[1] - inputs["values"].shape[1])}
         return rows | {1: columns["pair_" if name.startswith("pair_") else ""]}
 
-    return tuple(axes(name) for name in names)
+    return tuple(axes(name) for name in inputs)
 
 
 def _description(model: TNNPreTrainedModel, batch: int | None, length: int | None) -> str:

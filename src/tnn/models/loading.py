@@ -45,7 +45,7 @@ def read_config(folder: Path, **changes: Any) -> Any:
             raise ValueError(f"{path}: the model needs code of its own, and commands run none") from error
         kind = content.get("model_type")
         if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
-            raise ValueError(f'{path}: model_type must be "tnn" or "tnn_image"; got {kind!r}') from error
+            raise ValueError(f'{path}: model_type must be "tnn", "tnn_image" or "tnn_series"; got {kind!r}') from error
         raise ValueError(f"{path}: {_reason(error)}") from error
     if config.dtype is not None and config.dtype not in FLOAT_TYPES:
         raise ValueError(f"{path}: dtype must be float64, float32, bfloat16 or float16; got {config.dtype!r}")

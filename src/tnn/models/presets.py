@@ -7,7 +7,8 @@ from typing import Any
 
 from tnn._names import did_you_mean
 from tnn.mixers import find_mixer, list_mixers
-from tnn.models.configuration import TNNBlockConfig, TNNConfig, TNNImageConfig
+from tnn.mixers.presets import Preset
+from tnn.models.configuration import TNNBlockConfig, TNNConfig, TNNImageConfig, TNNSeriesConfig
 
 
 def list_presets() -> list[str]:
@@ -31,8 +32,13 @@ def load_preset(name: str, **changes: Any) -> TNNBlockConfig:
     for mixer in list_mixers():
         for preset in find_mixer(mixer).presets:
             if preset.name == name:
-                config_class = TNNImageConfig if preset.image else TNNConfig
-                return config_class(**({"mixer": mixer} | preset.fields | changes))
+                return _config_class(preset)(**({"mixer": mixer} | preset.fields | changes))
     first = ", ".join(preset.name for mixer in list_mixers()[:1] for preset in find_mixer(mixer).presets)
     hint = did_you_mean(name, list_presets(), others=f"{first}, and more in tnn.list_presets()")
     raise ValueError(f"no preset {name!r}; {hint}")
+
+
+def _config_class(preset: Preset) -> type[TNNBlockConfig]:
+    if preset.series:
+        return TNNSeriesConfig
+    return TNNImageConfig if preset.image else TNNConfig

@@ -13,6 +13,7 @@ from torch.nn import Parameter
 logger = logging.getLogger(__name__)
 
 MAX_LAGS = 2**17  # half of the longest frame
+NEWEST = "tnn_silu_product"  # the function that a library of earlier sources lacks
 IMPORTED_BY = os.getpid()
 
 
@@ -59,15 +60,18 @@ def _find() -> tuple[ctypes.CDLL | None, str]:
         library = ctypes.CDLL(str(paths[0]))
     except OSError as error:
         return None, f"could not be loaded: {error}"
-    if not hasattr(library, "tnn_rms_norm"):
+    if not hasattr(library, NEWEST):
         return None, f"{paths[0]} was built from other sources: install the package again"
     library.tnn_instruction_set.restype = ctypes.c_char_p
     problem = ctypes.POINTER(_Problem)
     library.tnn_convolve.argtypes = [problem, _Sequence, ctypes.c_void_p, _Sequence, ctypes.c_int, ctypes.c_int]
     library.tnn_correlate.argtypes = [problem, _Sequence, _Sequence, ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
-    pointer, size = ctypes.c_void_p, ctypes.c_int64
-    library.tnn_rms_norm.argtypes = [size, size, ctypes.c_float, *[pointer] * 3, ctypes.c_int, ctypes.c_int]
-    library.tnn_rms_norm_gradient.argtypes = [size, size, ctypes.c_float, *[pointer] * 5, ctypes.c_int, ctypes.c_int]
+    pointer, size, number, flag = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
+    on_threads = [ctypes.c_int, ctypes.c_int]
+    library.tnn_rms_norm.argtypes = [size, size, number, *[pointer] * 2, flag, pointer, *on_threads]
+    library.tnn_rms_norm_gradient.argtypes = [size, size, number, *[pointer] * 3, flag, *[pointer] * 2, *on_threads]
+    library.tnn_silu_product.argtypes = [size, *[pointer] * 3, *on_threads]
+    library.tnn_silu_product_gradient.argtypes = [size, *[pointer] * 5, *on_threads]
     return library, f"available ({library.tnn_instruction_set().decode()})"
 
 
@@ -91,8 +95,11 @@ def correlate(x: Tensor, g: Tensor, lags: int, future: int) -> Tensor:
     return c
 
 
-def serves_norm(*tensors: Tensor) -> bool:
-    """Tensors of another class (fake ones, parts of a distributed one) have no memory to point to."""
+def serves_values(*tensors: Tensor) -> bool:
+    """Whether they have one shape, and memory that the functions below can read.
+
+    Tensors of another class (fake ones, parts of a distributed one) have no memory to point to.
+    """
     x = tensors[0]
     for t in tensors:
         if type(t) not in (Tensor, Parameter) or t.device.type != "cpu" or t.dtype != torch.float32:
@@ -100,21 +107,40 @@ def serves_norm(*tensors: Tensor) -> bool:
     return x.numel() > 0 and all(t.shape == x.shape for t in tensors) and load()[0] is not None
 
 
-def rms_norm(x: Tensor, gate: Tensor | None, eps: float) -> Tensor:
-    """gate * x / (rms(x) + eps) over the last axis."""
+def rms_norm(x: Tensor, gate: Tensor | None, eps: float, *, silu: bool = False) -> Tensor:
+    """gate * x / (rms(x) + eps) over the last axis; with `silu`, silu(gate) in place of gate."""
     x, gate = x.contiguous(), None if gate is None else gate.contiguous()
     y = torch.empty_like(x)
-    _call("tnn_rms_norm", *_rows(x), eps, x.data_ptr(), _pointer(gate), y.data_ptr())
+    _call("tnn_rms_norm", *_rows(x), eps, x.data_ptr(), _pointer(gate), silu, y.data_ptr())
     return y
 
 
-def rms_norm_gradient(grad: Tensor, x: Tensor, gate: Tensor | None, eps: float) -> tuple[Tensor, Tensor | None]:
+def rms_norm_gradient(
+    grad: Tensor, x: Tensor, gate: Tensor | None, eps: float, *, silu: bool = False
+) -> tuple[Tensor, Tensor | None]:
     """The gradients of x and of the gate, given that of their norm."""
     grad, x, gate = grad.contiguous(), x.contiguous(), None if gate is None else gate.contiguous()
     grad_x, grad_gate = torch.empty_like(x), None if gate is None else torch.empty_like(x)
-    pointers = (grad.data_ptr(), x.data_ptr(), _pointer(gate), grad_x.data_ptr(), _pointer(grad_gate))
-    _call("tnn_rms_norm_gradient", *_rows(x), eps, *pointers)
+    inputs = (grad.data_ptr(), x.data_ptr(), _pointer(gate), silu)
+    _call("tnn_rms_norm_gradient", *_rows(x), eps, *inputs, grad_x.data_ptr(), _pointer(grad_gate))
     return grad_x, grad_gate
+
+
+def silu_product(a: Tensor, b: Tensor) -> Tensor:
+    """silu(a) * b."""
+    a, b = a.contiguous(), b.contiguous()
+    y = torch.empty_like(a)
+    _call("tnn_silu_product", a.numel(), a.data_ptr(), b.data_ptr(), y.data_ptr())
+    return y
+
+
+def silu_product_gradient(grad: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of a and b, given that of their product."""
+    grad, a, b = grad.contiguous(), a.contiguous(), b.contiguous()
+    grad_a, grad_b = torch.empty_like(a), torch.empty_like(b)
+    pointers = (grad.data_ptr(), a.data_ptr(), b.data_ptr(), grad_a.data_ptr(), grad_b.data_ptr())
+    _call("tnn_silu_product_gradient", a.numel(), *pointers)
+    return grad_a, grad_b
 
 
 def _rows(x: Tensor) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from tnn._lazy import lazy_attributes
 
 if TYPE_CHECKING:
     from tnn.training.evaluation import evaluate, load_model
+    from tnn.training.prediction import predict
     from tnn.training.recipe import list_recipes, load_recipe
     from tnn.training.run_recipe import Diverged, Interrupted, train
     from tnn.training.tasks.registry import find_task, list_tasks, register_task, unregister_task
@@ -21,6 +22,7 @@ _HOMES = {
     "list_tasks": "tnn.training.tasks.registry",
     "load_model": "tnn.training.evaluation",
     "load_recipe": "tnn.training.recipe",
+    "predict": "tnn.training.prediction",
     "register_task": "tnn.training.tasks.registry",
     "train": "tnn.training.run_recipe",
     "unregister_task": "tnn.training.tasks.registry",
@@ -36,6 +38,7 @@ __all__ = [
     "list_tasks",
     "load_model",
     "load_recipe",
+    "predict",
     "register_task",
     "train",
     "unregister_task",

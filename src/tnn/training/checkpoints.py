@@ -34,10 +34,21 @@ def checkpoint_path(folder: Path, step: int) -> Path:
     return folder / CHECKPOINTS / f"{PREFIX}{step}"
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Whether this is where the checkpoint of a run is.
+
+    >>> from pathlib import Path
+    >>> from tnn.training.checkpoints import is_checkpoint
+    >>> is_checkpoint(Path("runs/mine/checkpoints/checkpoint-200")), is_checkpoint(Path("runs/mine"))
+    (True, False)
+    """
+    number = path.name.removeprefix(PREFIX)
+    return path.parent.name == CHECKPOINTS and number != path.name and number.isdecimal()
+
+
 def list_checkpoints(folder: Path) -> list[Path]:
     """Those of a run, newest first: by step, whatever the clock was."""
-    paths = (folder / CHECKPOINTS).glob(f"{PREFIX}*")
-    return sorted((path for path in paths if path.name.removeprefix(PREFIX).isdecimal()), key=step_of, reverse=True)
+    return sorted(filter(is_checkpoint, (folder / CHECKPOINTS).glob(f"{PREFIX}*")), key=step_of, reverse=True)
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -129,10 +140,31 @@ def find_damage(checkpoint: Path) -> str | None:
     try:
         return _find_damage(checkpoint)
     except OSError as error:
-        return f"{Path(error.filename or checkpoint).name} cannot be read: {error.strerror}"
+        return _unreadable(checkpoint, error)
+
+
+def find_own_damage(checkpoint: Path) -> str | None:
+    """The same for its own files alone: the best checkpoint, which a run needs at its end, may be gone."""
+    try:
+        return _damage_of_files(checkpoint)
+    except OSError as error:
+        return _unreadable(checkpoint, error)
+
+
+def _unreadable(checkpoint: Path, error: OSError) -> str:
+    return f"{Path(error.filename or checkpoint).name} cannot be read: {error.strerror}"
 
 
 def _find_damage(checkpoint: Path) -> str | None:
+    damage = _damage_of_files(checkpoint)
+    best = None if damage else _read_manifest(checkpoint / MANIFEST)["best"]
+    if best is not None and best != step_of(checkpoint):
+        damage = find_damage(checkpoint.parent / f"{PREFIX}{best}")
+        return damage and f"{PREFIX}{best}, which has the best weights: {damage}"
+    return damage
+
+
+def _damage_of_files(checkpoint: Path) -> str | None:
     if not (checkpoint / MANIFEST).is_file():
         return f"{MANIFEST} is missing"
     content = _read_manifest(checkpoint / MANIFEST)
@@ -147,10 +179,6 @@ def _find_damage(checkpoint: Path) -> str | None:
         name = path.relative_to(checkpoint).as_posix()
         if path.is_file() and name != MANIFEST and name not in content["files"] and not path.name.startswith("."):
             return f"{name} is not in its {MANIFEST}"
-    best = content["best"]
-    if best is not None and best != content["step"]:
-        damage = find_damage(checkpoint.parent / f"{PREFIX}{best}")
-        return damage and f"{PREFIX}{best}, which has the best weights: {damage}"
     return None
 
 

@@ -75,7 +75,9 @@ def demo(out: Path, scale: Scale = FULL, log: Log = print) -> Path:
     new_figure(height=1)  # without matplotlib it fails here, not after the training
     check_name(out)
     check_folder(out)
-    recipe = load_recipe("mini-alm", ["name=demo", *scale.changes])
+    recipe = load_recipe(
+        "mini-alm", ["name=demo", "data.lines=separate", *scale.changes]
+    )  # of bytes: the text as it is
     _train(recipe, out / MODEL, log)
     results = _measure(recipe, out, scale, log)
     write_text(out / PAGE, page(results))

@@ -5,8 +5,9 @@ from typing import Any
 
 import torch
 
-from tnn.models import TNNForTokenClassification, TNNImageModel, TNNModel
+from tnn.models import TNNForTokenClassification, TNNImageModel, TNNModel, TNNSeriesModel
 from tnn.models.loading import architecture_of, load_strictly, read_config
+from tnn.training.checkpoints import is_checkpoint
 from tnn.training.runs import load_run_recipe
 from tnn.training.schema import Recipe
 from tnn.training.tasks import language
@@ -14,7 +15,7 @@ from tnn.training.tasks.registry import find_task, list_tasks
 from tnn.training.tasks.setup import checked_model_folder
 from tnn.training.tasks.task import EvaluationOptions, Task
 
-WITHOUT_TASK = (TNNForTokenClassification, TNNModel, TNNImageModel)
+WITHOUT_TASK = (TNNForTokenClassification, TNNModel, TNNImageModel, TNNSeriesModel)
 
 
 def evaluate(
@@ -25,16 +26,18 @@ def evaluate(
     length: int | None = None,
     stream: bool = False,
     chunk: int = 4096,
+    page: Path | None = None,
 ) -> str:
-    """The perplexity of a language model, or the scores of a classifier, and how they were measured; one per line.
+    """The perplexity of a language model, or the scores of a classifier or a forecaster, and how they were measured.
 
     Args:
         folder: of a run, or of a model that save_pretrained wrote.
-        source: another text, or another folder with the examples of a classifier, than that of the training.
-        split: of the text; "test" by default.
-        length: tokens per block; by default that of the training.
+        source: another text, other labelled examples, or another table of series, than those of the training.
+        split: of the text, or part of the series; "test" by default.
+        length: tokens per block, or values before a forecast; by default that of the training.
         stream: read the text as one sequence, each token predicted from all before it.
         chunk: tokens that are computed at once in a stream; it has no effect on the result.
+        page: a .html file for the confusion matrix and the hardest texts, of a model of the task "classification".
 
     >>> from pathlib import Path
     >>> from tnn.training import evaluate
@@ -44,8 +47,10 @@ def evaluate(
     """
     _check_source(source)
     model = load_model(folder)
-    task, recipe = _task_of(model, load_run_recipe(folder))
-    return task.evaluate(folder, model, recipe, EvaluationOptions(source, split, length, stream, chunk))
+    task, recipe = task_of(model, load_run_recipe(folder))
+    if page is not None and not task.writes_page:
+        raise ValueError(f"there is no page about {folder}: --page is for classifiers of texts in a table")
+    return task.evaluate(folder, model, recipe, EvaluationOptions(source, split, length, stream, chunk, page))
 
 
 def load_model(folder: Path) -> Any:
@@ -69,7 +74,7 @@ def _device() -> torch.device:
     return torch.device("cpu") if best is None or best.type == "mps" else best
 
 
-def _task_of(model: Any, recipe: Recipe | None) -> tuple[Task[Any], Recipe | None]:
+def task_of(model: Any, recipe: Recipe | None) -> tuple[Task[Any], Recipe | None]:
     """The task of the recipe, or without a recipe for this kind of model, the first task with such models."""
     if recipe is not None and isinstance(model, find_task(recipe.task).model_classes):
         return find_task(recipe.task), recipe
@@ -87,6 +92,20 @@ def load_text(folder: Path, model: Any, source: str | None, split: str) -> langu
     """
     _check_source(source)
     return language.load_text(folder, model, load_run_recipe(folder), source, split)
+
+
+def separate_lines(folder: Path) -> bool:
+    """Whether a language model was trained on a text whose lines end in `</s>`: line ends were not text.
+
+    `folder` is that of a model, a run, or a checkpoint in a run.
+
+    >>> from pathlib import Path
+    >>> from tnn.training.evaluation import separate_lines
+    >>> separate_lines(Path("no-such-folder"))
+    False
+    """
+    recipe = load_run_recipe(folder.parent.parent if is_checkpoint(folder) else folder)
+    return isinstance(recipe, language.TextRecipe) and recipe.data.lines == "separate"
 
 
 def _check_source(source: str | None) -> None:

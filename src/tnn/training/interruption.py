@@ -4,7 +4,6 @@ import errno
 import os
 import signal
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import current_thread, main_thread
@@ -15,7 +14,8 @@ from transformers import TrainerCallback
 
 from tnn.training.processes import in_any_process
 
-STANDARD_OUTPUTS = (1, 2)
+STANDARD_ERROR = 2
+STANDARD_OUTPUTS = (1, STANDARD_ERROR)
 
 
 class Interruption(TrainerCallback):
@@ -36,7 +36,8 @@ class Interruption(TrainerCallback):
                 raise KeyboardInterrupt
             self.asked = True
             if PartialState().is_main_process:
-                print("\nfinishing the step and saving; press again to stop at once", file=sys.stderr)
+                with suppress(OSError):  # print may be what the signal interrupted: it cannot be entered twice
+                    os.write(STANDARD_ERROR, b"\nfinishing the step and saving; press again to stop at once\n")
 
         in_main = current_thread() is main_thread()  # elsewhere Python does not allow handlers
         old = {number: signal.signal(number, ask) for number in _numbers() if in_main}

@@ -34,6 +34,35 @@ def list_recipes() -> list[str]:
     return sorted(path.name.removesuffix(".yaml") for path in _FOLDER.iterdir() if path.name.endswith(".yaml"))
 
 
+def summarize_recipes() -> dict[str, str]:
+    """By name, the first sentence of what each recipe is for.
+
+    >>> from tnn.training.recipe import summarize_recipes
+    >>> summarize_recipes()["imagenet-tiny"]
+    'ImageNet-1k by the DeiT recipe, 192 channels.'
+    """
+    abouts = {name: read_yaml(recipe_text(name))["about"] for name in list_recipes()}
+    return {name: re.split(r"(?<=\.)\s", about, maxsplit=1)[0] for name, about in abouts.items()}
+
+
+def recipe_text(name: str) -> str:
+    """A recipe by name, or a YAML file, as it was written, with its comments.
+
+    >>> from tnn.training.recipe import recipe_text
+    >>> recipe_text("mini-alm").splitlines()[0]
+    'name: mini-alm'
+    """
+    path = Path(name) if name.endswith((".yaml", ".yml")) else None
+    if path is None and name not in list_recipes():
+        raise ValueError(f"no recipe {name!r}, and not a .yaml file; {did_you_mean(name, list_recipes())}")
+    if path is not None and not path.is_file():
+        raise FileNotFoundError(f"there is no recipe file {path}")
+    try:
+        return (path or _FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is not a UTF-8 text: see byte {error.start}") from None
+
+
 def load_recipe(name: str, changes: Iterable[str] = ()) -> Recipe:
     """A recipe by name, or from a YAML file, with changes as `section.key=value`.
 
@@ -44,11 +73,26 @@ def load_recipe(name: str, changes: Iterable[str] = ()) -> Recipe:
     >>> recipe.training.steps, recipe.model.changes
     (20, {'decay': 1})
     """
+    values = _changed(name, changes)
+    _load_mixers(values)
+    return parse_recipe(values, name)
+
+
+def load_saved_recipe(file: Path, changes: Iterable[str] = ()) -> Recipe:
+    """The recipe.yaml of a run, with changes. It imports nothing: a mixer of the user must be registered before.
+
+    >>> from pathlib import Path
+    >>> from tnn.training.recipe import load_saved_recipe
+    >>> load_saved_recipe(Path("runs/mine/recipe.yaml"), ["training.steps=400"])  # doctest: +SKIP
+    """
+    return parse_recipe(_changed(str(file), changes), str(file))
+
+
+def _changed(name: str, changes: Iterable[str]) -> dict[str, Any]:
     values = _read(name)
     for change in changes:
         _apply(values, change)
-    _load_mixers(values)
-    return parse_recipe(values, name)
+    return values
 
 
 def _load_mixers(values: dict[str, Any]) -> None:
@@ -66,20 +110,13 @@ def _load_mixers(values: dict[str, Any]) -> None:
 
 
 def _read(name: str) -> dict[str, Any]:
-    path = Path(name) if name.endswith((".yaml", ".yml")) else None
-    if path is None and name not in list_recipes():
-        raise ValueError(f"no recipe {name!r}, and not a .yaml file; {did_you_mean(name, list_recipes())}")
-    if path is not None and not path.is_file():
-        raise FileNotFoundError(f"there is no recipe file {path}")
     try:
-        values = read_yaml((path or _FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is not a UTF-8 text: see byte {error.start}") from None
+        values = read_yaml(recipe_text(name))
     except yaml.YAMLError as error:
         raise ValueError(f"{name} is not YAML: {error}") from None
     if not isinstance(values, dict):
         raise ValueError(f"{name} must hold keys and values: name, task, model, data and training")
-    return {"name": path.stem, **values} if path else values
+    return {"name": Path(name).stem, **values} if name not in list_recipes() else values
 
 
 def _apply(values: dict[str, Any], change: str) -> None:
@@ -143,6 +180,16 @@ def read_yaml(text: str) -> Any:
         raise
     except Exception as error:  # a value that does not fit its tag, such as !!int x, can raise anything
         raise yaml.YAMLError(f"it has a value that cannot be read: {error}") from None
+
+
+def quoted(text: str) -> str:
+    """A string as YAML reads it again, in one line of ASCII.
+
+    >>> from tnn.training.recipe import quoted
+    >>> print(quoted("1e3: é"))
+    "1e3: \\xE9"
+    """
+    return yaml.safe_dump(text, default_style='"', width=float("inf")).rstrip("\n")
 
 
 def _check_size(text: str) -> None:

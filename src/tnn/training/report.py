@@ -6,6 +6,7 @@ from html import escape
 from itertools import takewhile
 from typing import Any
 
+from tnn.training.durations import format_time as format_time
 from tnn.training.extrapolation import Extrapolation
 from tnn.training.html import document, figure, headlines, table
 from tnn.training.perplexity import format_ppl
@@ -48,17 +49,6 @@ class DemoResults:
         for decoder, speed in speeds.items():
             numbers[f"tokens/s, {decoder}, after {context:,} tokens"] = _speed(speed)
         return numbers
-
-
-def format_time(seconds: float) -> str:
-    """In minutes and seconds.
-
-    >>> from tnn.training.report import format_time
-    >>> format_time(147.6), format_time(59.4)
-    ('2 min 28 s', '59 s')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def printable(text: str) -> str:

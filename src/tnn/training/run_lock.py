@@ -17,6 +17,34 @@ def check_unused(folder: Path) -> None:
             pass
 
 
+def lock_holder(folder: Path) -> str | None:
+    """The number of the process that holds the lock of a folder; None if none does. Nothing is written.
+
+    >>> from pathlib import Path
+    >>> from tnn.training.run_lock import lock_holder
+    >>> lock_holder(Path("no-such-folder")) is None
+    True
+    """
+    try:
+        with (folder / LOCK).open("rb") as file:
+            holder = file.read(20).decode(errors="replace")
+            return holder if _is_locked(file.fileno()) else None  # what a killed process leaves is not locked
+    except FileNotFoundError:
+        return None
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # Windows has other locks, and files that are locked there cannot be read
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # it ends with the descriptor
+    except BlockingIOError:
+        return True
+    return False
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Create a folder if necessary, and lock it for this process. Another one that holds it is a BlockingIOError.

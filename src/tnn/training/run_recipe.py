@@ -15,6 +15,8 @@ from tnn.data.blocks import ShuffledEpochs
 from tnn.training import runs
 from tnn.training.checkpoints import choose_checkpoint
 from tnn.training.interruption import Interruption
+from tnn.training.lengthening import asks_for_other_steps, describe_change, planned_steps
+from tnn.training.model_card import model_card
 from tnn.training.processes import in_main_process, init_distributed, main_process_first
 from tnn.training.schema import Recipe
 from tnn.training.settings import describe
@@ -40,7 +42,8 @@ def train(
     Args:
         recipe: from `load_recipe`.
         out: the folder of the run. It must be new or empty, unless `resume` is set. It is locked until the end.
-        resume: continue from the last whole checkpoint in `out`. The weights are the same as without the stop.
+        resume: continue from the last whole checkpoint in `out`. The weights are the same as without the stop. The
+            recipe may have more steps than before: a line says what that changes.
         allow_changed_data: resume also if the data or the tokenizer are not those that the run began with.
         log: called with the settings before the first step and with the result; in the main process only.
 
@@ -58,9 +61,10 @@ def train(
         task, session = find_task(recipe.task), _Session(resume, allow_changed_data, log)
         if groups := task.trainings(recipe):
             return _train_groups(task, recipe, groups, out, session)
-        if runs.is_finished(out):
+        if in_main_process(lambda: runs.is_finished(out) and not asks_for_other_steps(out, recipe)):
             log(f"{out} is finished already")
             return runs.load_measured(out)
+        recipe = task.resolve(recipe, runs.load_run_recipe(out) if resume else None)
         with main_process_first():
             setup = task.build(recipe)
         metrics = _run(setup, recipe, out, session)
@@ -125,27 +129,32 @@ def _run(setup: TrainingSetup, recipe: Recipe, out: Path, session: _Session) -> 
     """One training, from its last checkpoint if there is one."""
     training = recipe.training
     fingerprints = in_main_process(setup.fingerprints)
+    examples = len(setup.train)  # type: ignore[arg-type]
+    change = in_main_process(lambda: describe_change(out, recipe, examples)) if session.resume else ""
+    steps = planned_steps(training, examples)
     setup = setup.limit_eval(training.evaluate_examples)
     set_seed(training.seed)
     model = _make_model(setup)
     vocabulary = len(setup.processor) if isinstance(setup.processor, PreTrainedTokenizerBase) else None
     session.log(describe(recipe, model, setup.data_summary, vocabulary))
-    in_main_process(lambda: _begin(out, recipe, fingerprints, session))
-    steps = training.steps or math.ceil(len(setup.train) * (training.epochs or 1) / training.batch_size)  # type: ignore[arg-type]
-    interruption, run_log = Interruption(), runs.RunLog(out)
     use_cache = getattr(model.config, "use_cache", False)
+    arguments = training_arguments(training, steps, str(out / runs.CHECKPOINTS), setup.metric, use_cache)
+    in_main_process(lambda: _begin(out, recipe, fingerprints, session))
+    interruption, run_log = Interruption(), runs.RunLog(out)
     trainer = RecipeTrainer(
         training,
         out,
         setup.processor,
         model=model,
-        args=training_arguments(training, steps, str(out / runs.CHECKPOINTS), setup.metric, use_cache),
+        args=arguments,
         train_dataset=ShuffledEpochs(setup.train, training.seed, steps * training.batch_size, setup.repeats),
         eval_dataset=setup.validation,
         data_collator=setup.collate,
         compute_metrics=setup.metrics,
         callbacks=[*callbacks(recipe, run_log), interruption],
     )
+    if change:
+        session.log(change)
     checkpoint = in_main_process(lambda: _resume_from(out, run_log, session))
     try:
         with interruption.listening():
@@ -159,9 +168,22 @@ def _run(setup: TrainingSetup, recipe: Recipe, out: Path, session: _Session) -> 
     with runs.writing(f"the model of {out}"):
         trainer.save_model(str(out / runs.SCRATCH))  # all processes take part
         if PartialState().is_main_process:
-            runs.finish(out, setup.processor, metrics)
+            runs.finish(out, setup.processor, metrics, _card(out, recipe, setup, trainer, metrics))
     PartialState().wait_for_everyone()
     return metrics
+
+
+def _card(out: Path, recipe: Recipe, setup: TrainingSetup, trainer: RecipeTrainer, metrics: Metrics) -> str:
+    return model_card(
+        out.resolve().name,
+        recipe,
+        trainer.model,
+        metrics,
+        steps=trainer.state.global_step,
+        has_tokenizer=isinstance(setup.processor, PreTrainedTokenizerBase),
+        data_summary=setup.data_summary,
+        seconds=runs.RunLog(out).seconds(),
+    )
 
 
 def _make_model(setup: TrainingSetup) -> Any:
@@ -175,6 +197,8 @@ def _make_model(setup: TrainingSetup) -> Any:
 def _begin(out: Path, recipe: Recipe, fingerprints: Mapping[str, str | None], session: _Session) -> None:
     if session.resume and not session.allow_changed_data:
         runs.check_fingerprints(out, fingerprints)
+    if runs.is_finished(out):
+        runs.reopen(out)
     runs.begin(out, recipe, fingerprints)
 
 

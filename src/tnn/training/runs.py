@@ -13,23 +13,27 @@ from tnn._files import check_folder, check_name, write_text
 from tnn.models import load_preset
 from tnn.models.loading import read_config
 from tnn.training.checkpoints import CHECKPOINTS as CHECKPOINTS
-from tnn.training.checkpoints import PREFIX, UNFINISHED, sync
+from tnn.training.checkpoints import PREFIX, UNFINISHED, find_own_damage, is_checkpoint, sync
 from tnn.training.checkpoints import last_checkpoint as last_checkpoint
 from tnn.training.checkpoints import step_of as step_of
+from tnn.training.model_card import write_card
 from tnn.training.recipe import dump_recipe, parse_recipe, read_yaml
+from tnn.training.run_files import FINGERPRINTS, MEASURED, MODEL
+from tnn.training.run_files import LOG as LOG
+from tnn.training.run_files import RECIPE as RECIPE
 from tnn.training.run_lock import LOCK, check_unused, locked
+from tnn.training.run_log import RunLog as RunLog
 from tnn.training.schema import Recipe
 from tnn.training.tasks.registry import find_task
 from tnn.training.tasks.setup import checked_model_folder
 
-RECIPE, LOG, FINGERPRINTS = "recipe.yaml", "log.jsonl", "fingerprints.json"
-SAVED = "checkpoint"  # the key of a log entry
-MODEL, MEASURED, SCRATCH = "config.json", "measured.json", ".model"
+SCRATCH = ".model"
 WRITTEN = (RECIPE, LOG, FINGERPRINTS, LOCK)  # also before the first checkpoint
 RESUMABLE_KEYS = {  # keys with no effect on the weights: they may change when a run is resumed. A task may have more
     *("about", "training.log_every"),
     *("training.keep_checkpoints", "training.report_to", "training.save_every"),
 }
+LENGTH = {"training.steps", "training.epochs"}  # may change too: see tnn.training.lengthening
 MICRO_BATCH = "training.micro_batch_size"  # may change too, unless examples of a batch have an effect on each other
 
 
@@ -55,6 +59,10 @@ def check(folder: Path, recipe: Recipe, resume: bool) -> None:
     else:
         task = find_task(recipe.task)
         resumable = RESUMABLE_KEYS | task.resumable_keys | task.places  # other data have another fingerprint
+        if not task.trainings(recipe):  # several would not be compared at the same length
+            resumable |= LENGTH
+        if not recipe.training.needs_evaluation:
+            resumable |= {"training.evaluate_every"}
         for key, old, new in _differences(_read_yaml(folder / RECIPE), read_yaml(dump_recipe(recipe))):
             if key not in resumable and (key != MICRO_BATCH or _mixes_examples(recipe)):
                 raise ValueError(f"{folder} has another recipe: {key} was {old}, and is {new} now")
@@ -128,6 +136,26 @@ def is_finished(folder: Path) -> bool:
     return (folder / MODEL).is_file()
 
 
+def newest_model(folder: Path) -> Path:
+    """The folder with the newest weights of a run: its own if it is finished, else its last whole checkpoint.
+
+    The folder of any other model is returned as it is; a checkpoint must be whole.
+
+    >>> from pathlib import Path
+    >>> from tnn.training.runs import newest_model
+    >>> newest_model(Path("runs/mine"))  # doctest: +SKIP
+    PosixPath('runs/mine/checkpoints/checkpoint-200')
+    """
+    if is_checkpoint(folder) and folder.is_dir() and (damage := find_own_damage(folder)):
+        raise ValueError(f"{folder} is damaged: {damage}")
+    if is_finished(folder) or not (folder / RECIPE).is_file():
+        return folder
+    checkpoint = last_checkpoint(folder)
+    if checkpoint is None:
+        raise FileNotFoundError(f"there is no model in {folder} yet: it has no whole checkpoint; training writes them")
+    return checkpoint
+
+
 def load_run_recipe(folder: Path) -> Recipe | None:
     """The recipe that trained a model, or None if there is none in its folder.
 
@@ -137,7 +165,12 @@ def load_run_recipe(folder: Path) -> Recipe | None:
     True
     """
     path = folder / RECIPE
-    return parse_recipe(_read_yaml(path), str(path)) if path.is_file() else None
+    if not path.is_file():
+        return None
+    values = _read_yaml(path)
+    recipe = parse_recipe(values, str(path))
+    former = {key: value for key, value in find_task(recipe.task).former_data.items() if key not in values["data"]}
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update=former)}) if former else recipe
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -150,6 +183,13 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
+def reopen(folder: Path) -> None:
+    """A finished run goes on: its model is no longer that of the run. The weights are in its last checkpoint."""
+    for name in (MODEL, MEASURED):
+        (folder / name).unlink(missing_ok=True)
+    sync(folder)
+
+
 @contextmanager
 def writing(what: str) -> Iterator[None]:
     """Turns what torch and safetensors raise on a full disk into an OSError of one line."""
@@ -159,12 +199,13 @@ def writing(what: str) -> Iterator[None]:
         raise OSError(f"{what} could not be written: {error}") from error
 
 
-def finish(folder: Path, processor: Any, measured: dict[str, float]) -> None:
+def finish(folder: Path, processor: Any, measured: dict[str, float], card: str) -> None:
     """Move the model from its scratch folder to that of the run. The configuration is last: it marks a finished run."""
     if processor is not None:
         processor.save_pretrained(folder / SCRATCH)
     (folder / SCRATCH / "training_args.bin").unlink(missing_ok=True)  # a pickle; the recipe has the same values
     write_text(folder / MEASURED, json.dumps(measured, indent=2))
+    write_card(folder, card)
     for path in (folder / SCRATCH).iterdir():
         sync(path)
     for path in sorted((folder / SCRATCH).iterdir(), key=lambda path: path.name == MODEL):
@@ -189,45 +230,3 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError(f"{path} is damaged: it is not a JSON object")
     return values
-
-
-class RunLog:
-    """One JSON object per line: `step`, and the metrics of that step."""
-
-    def __init__(self, folder: Path):
-        self.path = folder / LOG
-
-    def cut(self, step: int) -> None:
-        """Remove all entries after a step, from which the run is resumed."""
-        kept = [entry for entry in self.entries() if entry["step"] <= step]
-        write_text(self.path, "".join(json.dumps(entry) + "\n" for entry in kept))
-
-    def add_checkpoint(self, step: int) -> None:
-        """A checkpoint was written after this step."""
-        self.add(step, {SAVED: step})
-
-    def last_saved(self) -> int | None:
-        """The step of the last checkpoint that was written, also if it is gone; None if there was none."""
-        return max((int(entry["step"]) for entry in self.entries() if SAVED in entry), default=None)
-
-    def add(self, step: int, values: dict[str, float]) -> None:
-        with self.path.open("a") as file:
-            file.write(json.dumps({"step": step, **values}) + "\n")
-
-    def entries(self) -> Iterator[dict[str, float]]:
-        if self.path.is_file():
-            lines = self.path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-            for number, line in enumerate(lines, start=1):
-                if line.endswith("\n"):  # not the last line of a run that was killed
-                    yield self._parse(line, f"{self.path}, line {number}")
-
-    def _parse(self, line: str, where: str) -> dict[str, float]:
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError):
-            entry = None
-        if not isinstance(entry, dict) or not isinstance(entry.get("step"), int):
-            raise ValueError(f'{where} is damaged: it must be a JSON object with a "step"; got {line.strip()[:40]!r}')
-        if not all(isinstance(value, int | float) for value in entry.values()):
-            raise ValueError(f"{where} is damaged: its values must be numbers; got {line.strip()[:40]!r}")
-        return entry

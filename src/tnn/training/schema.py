@@ -57,9 +57,10 @@ class ModelSection(Section):
     def _check(self) -> "ModelSection":
         if (self.preset is None) == (self.start_from is None):
             raise ValueError("give either preset or start_from")
-        from tnn.models import TNNConfig, TNNImageConfig, load_preset
+        from tnn.models import TNNConfig, TNNImageConfig, TNNSeriesConfig, load_preset
 
-        configs = [TNNConfig, TNNImageConfig] if self.preset is None else [type(load_preset(self.preset))]
+        every = [TNNConfig, TNNImageConfig, TNNSeriesConfig]
+        configs = every if self.preset is None else [type(load_preset(self.preset))]
         check_known_keys(self.changes, {field.name for config in configs for field in fields(config)} | {"num_labels"})
         if self.preset is not None:
             try:

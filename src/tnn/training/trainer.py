@@ -17,10 +17,12 @@ from transformers.integrations import get_available_reporting_integrations
 
 from tnn.models.finite import find_non_finite
 from tnn.training.checkpoints import CHECKPOINTS, UNFINISHED, checkpoint_path, find_damage, publish, rotate
+from tnn.training.durations import format_time
 from tnn.training.interruption import printing
 from tnn.training.parameter_groups import parameter_groups
 from tnn.training.processes import in_any_process, in_main_process, on_cpu, shards_weights
-from tnn.training.runs import RunLog, writing
+from tnn.training.run_log import SECONDS, RunLog
+from tnn.training.runs import writing
 from tnn.training.schedules import learning_rate
 from tnn.training.schema import Recipe, Training
 from tnn.training.tasks.registry import find_task
@@ -61,6 +63,13 @@ class RecipeTrainer(Trainer):
         if getattr(self.model.config, "use_cache", False):
             inputs = {**inputs, "use_cache": False}
         return super().prediction_step(model, inputs, *args, **options)
+
+    def evaluate(self, *inputs: Any, **options: Any) -> dict[str, float]:
+        """The evaluation after the last step is one that a longer run does not have: it draws no random numbers."""
+        every, step = self.state.eval_steps, self.state.global_step
+        extra = bool(every) and step >= self.state.max_steps and step % every != 0
+        with torch.random.fork_rng(devices=[], enabled=extra):
+            return super().evaluate(*inputs, **options)
 
     def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
         if self.optimizer is None:
@@ -137,8 +146,9 @@ class RecipeTrainer(Trainer):
         publish(unfinished, self.folder, best)
         rotate(self.folder, self.training.keep_checkpoints, best)
 
-    def _init_training_state(self, *inputs: Any, **options: Any) -> Any:
-        result = super()._init_training_state(*inputs, **options)
+    def _init_training_state(self, max_steps: int, *inputs: Any, **options: Any) -> Any:
+        result = super()._init_training_state(max_steps, *inputs, **options)
+        self.state.compute_steps(self.args, max_steps)  # a checkpoint has those of the time when it was written
         self._set_best_checkpoint()  # the folder may have been moved
         return result
 
@@ -237,13 +247,20 @@ def callbacks(recipe: Recipe, log: RunLog) -> list[TrainerCallback]:
 
 
 class JsonlLogger(TrainerCallback):
-    """Writes the log of the run."""
+    """Writes the log of the run. The seconds are those of its whole training, interruptions left out."""
 
     def __init__(self, log: RunLog):
         self.log = log
+        self.begun: float | None = None  # None: a part of the log has no times
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        before = self.log.seconds() if state.global_step else 0.0
+        self.begun = None if before is None else perf_counter() - before
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         values = {key: value for key, value in (logs or {}).items() if key not in HIDDEN}
+        if "loss" in values and self.begun is not None:
+            values[SECONDS] = round(perf_counter() - self.begun, 3)
         if state.is_world_process_zero and "train_runtime" not in values:
             self.log.add(state.global_step, values)
 
@@ -253,11 +270,15 @@ class JsonlLogger(TrainerCallback):
 
 
 class Progress(TrainerCallback):
-    """A progress bar on a terminal, one line per log entry elsewhere. The speed counts training steps only."""
+    """A progress bar on a terminal, one line per log entry elsewhere. The speed counts training steps only.
+
+    The time left counts everything, as it went so far: also evaluations and checkpoints.
+    """
 
     def __init__(self, amount: int, unit: str):
         self.amount, self.unit = amount, unit  # per update
         self.steps, self.seconds = 0, 0.0  # since the last log
+        self.first: tuple[int, float] | None = None  # step and time of the end of the first one, which takes longer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         hidden = not (state.is_world_process_zero and sys.stderr.isatty())
@@ -267,7 +288,9 @@ class Progress(TrainerCallback):
         self.begun = perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.steps, self.seconds = self.steps + 1, self.seconds + perf_counter() - self.begun
+        now = perf_counter()
+        self.steps, self.seconds = self.steps + 1, self.seconds + now - self.begun
+        self.first = self.first or (state.global_step, now)
         with printing():
             self.bar.update()
 
@@ -278,14 +301,22 @@ class Progress(TrainerCallback):
         line = self._training(logs) if "loss" in logs else _evaluation(logs)
         with printing():
             if "loss" in logs and not self.bar.disable:
-                self.bar.set_postfix_str(line)
+                self.bar.set_postfix_str(line)  # the bar has the rest
             else:
-                tqdm.write(f"step {state.global_step:,}  {line}", file=sys.stderr)
+                done, total = state.global_step, state.max_steps
+                left = self._left(done, total) if "loss" in logs else ""
+                tqdm.write(f"step {done:,} of {total:,} ({done / total:.0%})  {line}{left}", file=sys.stderr)
 
     def _training(self, logs: dict[str, float]) -> str:
         speed = self.amount * self.steps / max(self.seconds, 1e-9)
         self.steps, self.seconds = 0, 0.0
         return f"loss {logs['loss']:.4f}, lr {logs['learning_rate']:.2e}, {speed:,.0f} {self.unit}/s"
+
+    def _left(self, done: int, total: int) -> str:
+        if self.first is None or self.first[0] >= done or done >= total:
+            return ""
+        step, time = self.first
+        return f", {format_time((perf_counter() - time) / (done - step) * (total - done))} left"
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         with printing():

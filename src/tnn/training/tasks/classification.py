@@ -33,24 +33,26 @@ class ClassificationTask(Task[RecipeType]):
         raise NotImplementedError
 
     def evaluate(self, folder: Path, model: Any, recipe: RecipeType | None, options: EvaluationOptions) -> str:
+        recipe = self.scored_recipe(folder, recipe, options)
+        sets, collate, metrics = self.evaluation_sets(folder, model, recipe)
+        lines = []
+        for split, dataset in sets.items():
+            scores = metrics(predict_set(folder, model, split, dataset, collate))
+            lines += [f"{name:13}  {score:.4f} on {split}, {len(dataset):,} examples" for name, score in scores.items()]
+        return "\n".join(lines)
+
+    def scored_recipe(self, folder: Path, recipe: RecipeType | None, options: EvaluationOptions) -> RecipeType:
+        """The recipe that says where the examples are; a ValueError for options that no classifier has."""
         if options.length is not None or options.stream or options.split is not None:
             raise ValueError(
                 "classifiers are scored on all labelled examples: --split, --length and --stream do not apply"
             )
         if recipe is None:
             raise ValueError(f"{folder} has no recipe of a classification task, so its classes are not known")
-        if options.source is not None:
-            data = recipe.data.model_copy(update={self.source_key: options.source})
-            recipe = recipe.model_copy(update={"data": data})
-        sets, collate, metrics = self.evaluation_sets(folder, model, recipe)
-        lines = []
-        for split, dataset in sets.items():
-            prediction = _predict(model, dataset, collate)
-            if not np.isfinite(prediction.predictions).all():  # argmax would take a class for it
-                raise ArithmeticError(f"outputs of {folder} are NaN or infinite on {split}")
-            scores = metrics(prediction)
-            lines += [f"{name:13}  {score:.4f} on {split}, {len(dataset):,} examples" for name, score in scores.items()]
-        return "\n".join(lines)
+        if options.source is None:
+            return recipe
+        data = recipe.data.model_copy(update={self.source_key: options.source})
+        return recipe.model_copy(update={"data": data})
 
     def format_result(self, metrics: Metrics) -> str:
         if "eval_accuracy" not in metrics:
@@ -65,13 +67,16 @@ class ClassificationTask(Task[RecipeType]):
 
 
 @torch.inference_mode()
-def _predict(model: Any, dataset: Any, collate: Any) -> "EvalPrediction":
+def predict_set(folder: Path, model: Any, split: str, dataset: Any, collate: Any) -> "EvalPrediction":
+    """The outputs of a model for all examples of a set, with their labels."""
+    from transformers import EvalPrediction
+
     outputs, labels = [], []
     for batch in DataLoader(dataset, batch_size=32, collate_fn=collate):
         labels.append(batch.pop("labels").numpy())
         outputs.append(model(**{key: value.to(model.device) for key, value in batch.items()}).logits.cpu().numpy())
-    from transformers import EvalPrediction
-
+    if not all(np.isfinite(logits).all() for logits in outputs):  # argmax would take a class for it
+        raise ArithmeticError(f"outputs of {folder} are NaN or infinite on {split}")
     return EvalPrediction(np.concatenate(outputs), np.concatenate(labels))
 
 

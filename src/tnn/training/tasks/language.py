@@ -1,6 +1,7 @@
 """Language models, causal and masked: blocks of a corpus."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,7 +10,7 @@ from torch.utils.data import Dataset
 
 from tnn import models
 from tnn.data.blocks import CausalBlocks, MaskedBlocks, collate
-from tnn.data.corpus import Corpus, open_corpus
+from tnn.data.corpus import BadFiles, Corpus, Lines, is_table, open_corpus
 from tnn.data.tokenizers import highest_id, load_tokenizer
 from tnn.data.tokens import Tokens, cache_folder, tokenize, tokenizer_for
 from tnn.training.fingerprints import fingerprint
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
+READ = ("lines", "text_column", "bad_files")  # keys that say how a text is read
+
+
 class TextData(Section):
     """A text. docs/data.md says what `corpus` and `tokenizer` can be."""
 
@@ -30,6 +34,9 @@ class TextData(Section):
     train: str | None = None  # files that replace splits of the corpus
     validation: str | None = None
     test: str | None = None
+    lines: Lines = "auto"  # line ends are text (keep), or each is </s> (separate)
+    text_column: str | None = None  # of a table
+    bad_files: BadFiles = "refuse"  # that are not text; or skip them
     tokenizer: str = "bytes"
     length: PositiveInt = 512  # tokens per block
     cache: str | None = None  # folder for tokens; see tnn.data.tokens.cache_folder
@@ -44,8 +51,19 @@ class LanguageTask(Task[TextRecipe]):
 
     recipe_class = TextRecipe
     resumable_keys = frozenset({"data.cache"})
-    places = frozenset({"data.corpus", "data.train", "data.validation", "data.test"})
+    places = frozenset(f"data.{key}" for key in ("corpus", "train", "validation", "test", *READ))
+    former_data: Mapping[str, Any] = {"lines": "separate"}
     is_causal: bool
+
+    def resolve(self, recipe: TextRecipe, saved: Recipe | None) -> TextRecipe:
+        """With the rule for lines: that of the run, or that of the corpus."""
+        if recipe.data.lines != "auto":
+            return recipe
+        if isinstance(saved, TextRecipe):
+            lines = saved.data.lines
+        else:
+            lines = "separate" if corpus_of(recipe.data).separate else "keep"
+        return recipe.model_copy(update={"data": recipe.data.model_copy(update={"lines": lines})})
 
     def build(self, recipe: TextRecipe) -> TrainingSetup:
         """Blocks of the training split and of the validation split."""
@@ -61,6 +79,7 @@ class LanguageTask(Task[TextRecipe]):
             self.blocks(recipe, validation, tokenizer),
             collate(tokenizer.pad_token_id),
             processor=tokenizer,
+            data_summary=skipped_files(corpus),
             data_fingerprint=lambda: fingerprint(train.ids, train.line_ends, validation.ids, validation.line_ends),
         )
 
@@ -179,13 +198,22 @@ def load_text(folder: Path, model: Any, recipe: Recipe | None, source: str | Non
     if source is None:
         corpus = corpus_of(data)
     else:
-        corpus = open_corpus(source, **({split: source} if Path(source).is_file() else {}))
+        column = data.text_column if is_table(Path(source)) or source.startswith("hf:") else None
+        whole: dict[str, Any] = {split: source} if Path(source).is_file() else {}
+        corpus = open_corpus(source, **whole, lines=data.lines, text_column=column, bad_files=data.bad_files)
     tokenizer = load_tokenizer(folder, model.config.vocab_size)
     return Text(tokenize(corpus, split, tokenizer, cache_folder()), tokenizer, data.length)
 
 
 def corpus_of(data: TextData) -> Corpus:
-    return open_corpus(data.corpus, train=data.train, validation=data.validation, test=data.test)
+    return open_corpus(**data.model_dump(include={"train", "validation", "test", *READ}), source=data.corpus)
+
+
+def skipped_files(corpus: Corpus) -> str:
+    """How many files are left out, and the first of them; empty if there are none."""
+    skipped = corpus.skipped()
+    files = "1 file" if len(skipped) == 1 else f"{len(skipped):,} files"
+    return f"all but {files} not in UTF-8, such as {skipped[0]}" if skipped else ""
 
 
 def load_with_tokenizer(head: Any, folder: Path, changes: dict[str, Any], tokenizer: Any) -> "PreTrainedModel":

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import Dataset, Subset
 
 from tnn._names import did_you_mean
-from tnn.models import TNNImageConfig, TNNImageModel, TNNModel, list_presets, load_preset
+from tnn.models import TNNImageModel, TNNModel, TNNSeriesModel, list_presets, load_preset
 from tnn.models.loading import CONFIG, architecture_of, check_memory, load_strictly, read_config
 from tnn.training.fingerprints import fingerprint, sample_examples, tokenizer_fingerprint
 
@@ -99,7 +99,8 @@ def model_at_start(preset: str) -> Any:
     4
     """
     config = load_preset(preset)
-    head = TNNImageModel if isinstance(config, TNNImageConfig) else TNNModel
+    heads: tuple[Any, ...] = (TNNModel, TNNImageModel, TNNSeriesModel)
+    head = next(head for head in heads if head.config_class is type(config))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return new_model(head, config).eval()

@@ -1,15 +1,19 @@
 """What a kind of task is: the part of the package that differs between language models, GLUE, LRA and images."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tnn.training.schema import Recipe
 from tnn.training.tasks.setup import TrainingSetup
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 RecipeType = TypeVar("RecipeType", bound=Recipe)
 Metrics = dict[str, float]
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,15 @@ class EvaluationOptions:
     length: int | None = None
     stream: bool = False
     chunk: int = 4096
+    page: Path | None = None  # a file for a page about the result, if the task writes one
+
+
+@dataclass(frozen=True)
+class PredictionOptions:
+    """What a user may ask of a prediction; see `tnn.training.predict`."""
+
+    batch_size: int = 32
+    horizon: int | None = None  # steps ahead, of a forecast; None: as in training
 
 
 @dataclass(frozen=True)
@@ -48,6 +61,8 @@ class Task(Generic[RecipeType]):
     recipe_class: type[RecipeType]  # a subclass of Recipe with the section `data` and any other keys of the task
     resumable_keys: frozenset[str] = frozenset()  # keys with no effect on the weights: they may change with --resume
     places: frozenset[str] = frozenset()  # keys that say where the data are: they may change if the data are the same
+    former_data: Mapping[str, Any] = {}  # what saved recipes mean whose section `data` has not yet these keys
+    writes_page: bool = False  # whether `evaluate` knows the option `page`
 
     @property
     def model_classes(self) -> tuple[type, ...]:
@@ -55,6 +70,10 @@ class Task(Generic[RecipeType]):
         raise NotImplementedError
 
     # --- training
+
+    def resolve(self, recipe: RecipeType, saved: Recipe | None) -> RecipeType:
+        """A recipe with everything said that it leaves open. `saved`: that of the run that is resumed."""
+        return recipe
 
     def build(self, recipe: RecipeType) -> TrainingSetup:
         """Data sets and model for training."""
@@ -92,6 +111,21 @@ class Task(Generic[RecipeType]):
     def evaluate(self, folder: Path, model: Any, recipe: RecipeType | None, options: EvaluationOptions) -> str:
         """The metrics of a trained model, one per line. The recipe is None if the model was not trained by one."""
         raise NotImplementedError
+
+    # --- prediction
+
+    def predict(
+        self, folder: Path, model: Any, recipe: RecipeType | None, source: str, options: PredictionOptions
+    ) -> Iterator[Row]:
+        """What a trained model says about new inputs: rows of a table, made as they are read.
+
+        `source` is a file, the input itself, or "-" for standard input.
+        """
+        raise ValueError(f"{folder} makes no predictions: tnn predict is for classifiers of texts, and for forecasts")
+
+    def draw_predictions(self, rows: Sequence[Row]) -> "Figure":
+        """A figure of what `predict` returned."""
+        raise ValueError("these predictions have no figure: --figure is for forecasts")
 
     # --- description
 

@@ -1,0 +1,115 @@
+"""Labels of new texts: of a table, of one text, or of the lines of standard input."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tnn.data.blocks import collate
+from tnn.data.labelled_texts import Columns, Texts, check_text
+from tnn.data.labels import Kind
+from tnn.data.tables import Row, open_tables, table_kind
+from tnn.training.scores import decide
+
+DIGITS = 6  # of a probability
+LONGEST_SHOWN = 60  # characters of a text in a message
+
+
+class _Input(NamedTuple):
+    row: Row  # what is printed with the prediction
+    texts: Texts
+
+
+def predict_labels(model: Any, tokenizer: Any, columns: Columns, source: str, batch_size: int) -> Iterator[Row]:
+    """Rows with the columns of a table, or with `text`, and the prediction of the model, in the order of the source.
+
+    `prediction` is a class, a list of those with a probability above one half, or a number. For classes there are
+    also its `probability` (not of several) and the `probabilities` of all. They are those of
+    `transformers.pipeline("text-classification")`. Texts are read and computed a batch at a time.
+
+    >>> from pathlib import Path
+    >>> from tnn.training import predict
+    >>> next(predict(Path("runs/reviews"), "A fine film."))  # doctest: +SKIP
+    {'text': 'A fine film.', 'prediction': 'good', 'probability': 0.98, 'probabilities': {'bad': 0.02, 'good': 0.98}}
+    """
+    inputs = _inputs(source, columns)
+    while batch := list(islice(inputs, batch_size)):
+        logits = _logits(model, tokenizer, [one.texts for one in batch])
+        for one, prediction in zip(batch, _predictions(model.config, logits), strict=True):
+            yield one.row | prediction
+
+
+def _inputs(source: str, columns: Columns) -> Iterator[_Input]:
+    if source == "-":
+        return _of_lines(sys.stdin, columns)
+    if source.startswith("hf:") or os.path.exists(source):
+        return _of_tables(source, columns)
+    if table_kind(Path(source)) is not None or _looks_like_a_path(source):
+        shown = source if len(source) <= LONGEST_SHOWN else f"{source[:LONGEST_SHOWN]}..."
+        raise FileNotFoundError(f"there is no file {shown}; a text that looks like a path can be given by -")
+    return iter([_of_text(source, "the command line", columns)])
+
+
+def _looks_like_a_path(source: str) -> bool:
+    return bool(source) and not any(map(str.isspace, source)) and ("/" in source or os.sep in source)
+
+
+def _of_text(text: str, where: str, columns: Columns) -> _Input:
+    if columns.pair is not None:
+        raise ValueError(f"the model reads pairs of texts: give a table with columns {columns.text}, {columns.pair}")
+    return _Input({"text": text}, (check_text(text, where),))
+
+
+def _of_lines(lines: Iterable[str], columns: Columns) -> Iterator[_Input]:
+    for number, line in enumerate(lines, start=1):
+        yield _of_text(line.removesuffix("\n"), f"line {number} of standard input", columns)
+
+
+def _of_tables(source: str, columns: Columns) -> Iterator[_Input]:
+    for table in open_tables(source).values():
+        columns.check_texts(table)
+        for number, row in enumerate(table.rows(), start=1):
+            texts = columns.texts_of(row, f"{table.name}, row {number}")
+            yield _Input({name: row.get(name) for name in table.columns}, texts)
+
+
+@torch.inference_mode()
+def _logits(model: Any, tokenizer: Any, texts: list[Texts]) -> Tensor:
+    """(texts, labels)"""
+    ids = tokenizer(*map(list, zip(*texts, strict=True)), truncation=True)["input_ids"]
+    batch = collate(tokenizer.pad_token_id or 0)([{"input_ids": row} for row in ids])
+    del batch["labels"]
+    logits = model(**{key: value.to(model.device) for key, value in batch.items()}).logits.float().cpu()
+    if not logits.isfinite().all():
+        raise ArithmeticError("outputs of the model are NaN or infinite")
+    return logits
+
+
+def _predictions(config: Any, logits: Tensor) -> Iterator[Row]:
+    kind, names = _kind(config), class_names(config)
+    if kind == "regression":
+        yield from ({"prediction": number} for number in decide(kind, logits.numpy()).tolist())
+        return
+    probabilities = logits.softmax(-1) if kind == "single" else logits.sigmoid()
+    for chosen, row in zip(decide(kind, logits.numpy()).tolist(), probabilities.tolist(), strict=True):
+        by_name = {name: round(value, DIGITS) for name, value in zip(names, row, strict=True)}
+        if kind == "single":
+            yield {"prediction": names[chosen], "probability": by_name[names[chosen]], "probabilities": by_name}
+        else:
+            yield {"prediction": [names[k] for k, is_one in enumerate(chosen) if is_one], "probabilities": by_name}
+
+
+def class_names(config: Any) -> list[str]:
+    """In the order of their numbers."""
+    return [config.id2label[number] for number in range(config.num_labels)]
+
+
+def _kind(config: Any) -> Kind:
+    if config.problem_type == "multi_label_classification":
+        return "several"
+    return "regression" if config.problem_type == "regression" or config.num_labels == 1 else "single"
