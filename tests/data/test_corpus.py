@@ -118,6 +118,24 @@ def test_copies_of_a_file_are_in_one_split(tmp_path):
     assert len(set.union(*found.values())) == 40
 
 
+def test_versions_of_a_file_are_in_one_split(tmp_path):
+    """40 texts of 300 lines in three versions: a licence in front, and some lines changed."""
+
+    def text(i):
+        lines = [f"Text {i // 3}, line {n} of its 300 lines\n" for n in range(300)]
+        for n in range(i % 3, 300, 50):
+            lines[n] = f"a line of version {i % 3}\n"
+        return "a licence that all have\n" * 3 + "".join(lines)
+
+    found = {
+        split: [part.splitlines()[9].split(",")[0] for part in documents(open_corpus(folder), split)]
+        for folder in [make_files(tmp_path / "folder", 120, text)]
+        for split in SPLITS
+    }
+    assert [len(found[split]) for split in SPLITS] == [108, 6, 6]
+    assert [len(set(found[split])) for split in SPLITS] == [36, 2, 2]
+
+
 def test_large_files_are_cut_and_small_ones_are_not(tmp_path):
     folder = make_files(tmp_path / "folder", 40)
     large = "".join(f"line {i}\n" for i in range(5000))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 from tnn._names import did_you_mean
-from tnn.data.splits import held_out, key_of, split_of
+from tnn.data.splits import held_out, key_of, keys_of, split_of
 from tnn.data.tables import ROWS_AT_ONCE, Table, open_tables, table_kind
 from tnn.data.tables import WHOLE as UNSPLIT
 from tnn.data.text_files import LINE, WHOLE, bounds_of, is_text, lines_of, size_of
@@ -59,9 +59,10 @@ class Files:
 
     @cached_property
     def homes(self) -> dict[Path, str]:
-        """The split of each file, or CUT if it is large, or a copy of one that is."""
+        """The split of each file, or CUT if it is large, or a near duplicate of one that is."""
         sizes = {path: path.stat().st_size for path in self.good}
-        keys, total = {path: key_of(self.read(path)) for path in self.good}, sum(sizes.values())
+        keys = dict(zip(self.good, keys_of(map(self.read, self.good)), strict=True))
+        total = sum(sizes.values())
         cut = {keys[path] for path, size in sizes.items() if size * LARGE > total}
         limits = held_out(key for key in keys.values() if key not in cut)
         return {path: CUT if key in cut else split_of(key, limits) for path, key in keys.items()}

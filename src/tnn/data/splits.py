@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from hashlib import blake2b
 
-COMPARED = 2**15  # characters; texts that begin with the same ones are copies
+COMPARED = 2**15  # characters, from the beginning of a document
 SEED = b"0"
 SHARE = 20  # one document in so many for each split
 
@@ -15,12 +15,48 @@ def key_of(pieces: Iterable[str]) -> int:
     >>> key_of(["The cat\\n", "sat"]) == key_of(["the  cat sat\\r\\n"]) != key_of(["the hat"])
     True
     """
+    return _key(_plain(pieces))
+
+
+def keys_of(documents: Iterable[Iterable[str]]) -> list[int]:
+    """The same of many documents, and near duplicates of each other have the same one too.
+
+    >>> from tnn.data.splits import keys_of
+    >>> lines = [f"line {number}\\n" for number in range(1000)]
+    >>> first, second = keys_of([lines, [*lines[:500], "a new line\\n", *lines[500:]]])
+    >>> first == second
+    True
+    """
+    from tnn.data.near_duplicates import group_near_duplicates, sketch_of  # with numpy: opening a corpus is light
+
+    keys, sketches = [], []
+    for document in documents:
+        plain = _plain(document)
+        keys.append(_key(plain))
+        sketches.append(sketch_of(plain))
+    members: dict[int, set[int]] = {}
+    groups = group_near_duplicates(sketches)
+    for group, key in zip(groups, keys, strict=True):
+        members.setdefault(group, set()).add(key)
+    return [_key_of_group(members[group]) for group in groups]
+
+
+def _plain(pieces: Iterable[str]) -> bytes:
     plain = ""
     for piece in pieces:
         plain += "".join(piece.casefold().split())
         if len(plain) >= COMPARED:
             break
-    return int.from_bytes(blake2b(plain[:COMPARED].encode(), digest_size=8, key=SEED).digest())
+    return plain[:COMPARED].encode()
+
+
+def _key(text: bytes) -> int:
+    return int.from_bytes(blake2b(text, digest_size=8, key=SEED).digest())
+
+
+def _key_of_group(keys: set[int]) -> int:
+    """The lowest key, hashed: a low one would make large groups more likely to be held out."""
+    return next(iter(keys)) if len(keys) == 1 else _key(min(keys).to_bytes(8))
 
 
 EMPTY = key_of([])

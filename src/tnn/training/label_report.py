@@ -39,6 +39,7 @@ class ScoredTexts:
     dataset: LabelledTexts
     logits: Array  # (n, labels)
     baseline: Array  # predictions of the most frequent class, or of the mean
+    counted: Array | None = None  # predictions of naive Bayes on words, where it can predict
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -52,12 +53,14 @@ class ScoredTexts:
     def predictions(self) -> Array:
         return decide(self.part.labels.kind, self.logits)
 
-    def scores(self) -> Iterator[tuple[str, float, float]]:
-        """Name, value and baseline of each metric."""
+    def scores(self) -> Iterator[tuple[str, float, str]]:
+        """Name, value and, in words, what is reached without a neural network, of each metric."""
         kind, classes = self.part.labels.kind, len(self.names)
-        baseline = score(kind, self.baseline, self.targets, classes)
+        floors = {BASELINES[kind]: score(kind, self.baseline, self.targets, classes)}
+        if self.counted is not None:
+            floors["naive Bayes on words"] = score(kind, self.counted, self.targets, classes)
         for metric, value in score(kind, self.predictions, self.targets, classes).items():
-            yield METRIC_NAMES[metric], value, baseline[metric]
+            yield METRIC_NAMES[metric], value, ", ".join(f"{floors[name][metric]:.4f} by {name}" for name in floors)
 
     def by_class(self) -> ClassCounts:
         return count_classes(self.predictions, self.targets, len(self.names))
@@ -78,10 +81,9 @@ class ScoredTexts:
 
 def label_text(scored: ScoredTexts) -> str:
     """The metrics, one per line, each with that of the baseline; then those of each class, and the confusion matrix."""
-    constant = BASELINES[scored.part.labels.kind]
     lines = [
-        f"{name:13}  {value:.4f} on {scored.split}, {len(scored.dataset):,} examples; {baseline:.4f} by {constant}"
-        for name, value, baseline in scored.scores()
+        f"{name:13}  {value:.4f} on {scored.split}, {len(scored.dataset):,} examples; {floors}"
+        for name, value, floors in scored.scores()
     ]
     if scored.names:
         lines += ["", *_aligned(*_class_table(scored))]
@@ -124,8 +126,7 @@ def label_page(title: str, scored: Sequence[ScoredTexts], tokenizer: Any) -> str
 
 
 def _section(scored: ScoredTexts, tokenizer: Any) -> str:
-    constant = BASELINES[scored.part.labels.kind]
-    numbers = {f"{name}; {baseline:.4f} by {constant}": f"{value:.4f}" for name, value, baseline in scored.scores()}
+    numbers = {f"{name}; {floors}": f"{value:.4f}" for name, value, floors in scored.scores()}
     parts = [f"<h2>{escape(scored.split)}, {len(scored.dataset):,} examples</h2>", headlines(numbers)]
     if scored.names:
         parts.append(table(*_class_table(scored), kind="named"))

@@ -30,8 +30,9 @@ from tnn.models.loading import read_config
 from tnn.training.fingerprints import fingerprint
 from tnn.training.label_prediction import class_names, predict_labels
 from tnn.training.label_report import ScoredTexts, label_page, label_text
+from tnn.training.naive_bayes import NaiveBayes
 from tnn.training.schema import Recipe, Section
-from tnn.training.scores import BASELINES, HEADLINES, METRIC_NAMES, constant_predictions, decide, score
+from tnn.training.scores import BASELINES, HEADLINES, METRIC_NAMES, Array, constant_predictions, decide, score
 from tnn.training.tasks.classification import ClassificationTask, predict_set
 from tnn.training.tasks.language import load_with_tokenizer
 from tnn.training.tasks.registry import register_task
@@ -119,11 +120,12 @@ class TableClassification(ClassificationTask[TableRecipe]):
         recipe = self.scored_recipe(folder, recipe, options)
         data, tokenizer = recipe.data, load_tokenizer(folder, model.config.vocab_size)
         parts, train = _parts_to_score(data, model, is_other=options.source is not None)
+        counted = {} if train is None else _predict_by_counts(data.columns, train, parts)
         scored = []
         for split, dataset in _encode(parts, data.columns, tokenizer).items():
             logits = predict_set(folder, model, split, dataset, collate(tokenizer.pad_token_id)).predictions
-            baseline = constant_predictions(train or dataset.labels, len(dataset))
-            scored.append(ScoredTexts(split, parts[split], dataset, logits, baseline))
+            baseline = constant_predictions(dataset.labels if train is None else train.labels, len(dataset))
+            scored.append(ScoredTexts(split, parts[split], dataset, logits, baseline, counted.get(split)))
         if options.page is not None:
             options.page.parent.mkdir(parents=True, exist_ok=True)
             write_text(options.page, label_page(str(folder), scored, tokenizer))
@@ -165,14 +167,22 @@ class TableClassification(ClassificationTask[TableRecipe]):
         return recipe.data.length
 
 
-def _parts_to_score(data: TableData, model: Any, *, is_other: bool) -> tuple[dict[str, Part], Labels | None]:
-    """What the model was not trained on, and the labels of what it was; or all of another source."""
+def _parts_to_score(data: TableData, model: Any, *, is_other: bool) -> tuple[dict[str, Part], Part | None]:
+    """What the model was not trained on, and what it was; or all of another source."""
     names = () if data.kind == "regression" else tuple(class_names(model.config))
     if not is_other:
         parts = open_parts(data.table, data.columns, data.split_seed, names)
-        return parts, parts.pop("train").labels
+        return parts, parts.pop("train")
     tables = open_tables(data.table)
     return {split or table.name: open_whole(table, data.columns, names) for split, table in tables.items()}, None
+
+
+def _predict_by_counts(columns: Columns, train: Part, parts: Mapping[str, Part]) -> dict[str, Array]:
+    """The classes by naive Bayes on words, of each part; empty if the labels are not one class per text."""
+    if train.labels.kind != "single":
+        return {}
+    bayes = NaiveBayes(map(" ".join, train.texts(columns)), train.labels.targets(), len(train.labels.names))
+    return {split: bayes.predict(map(" ".join, part.texts(columns))) for split, part in parts.items()}
 
 
 def _warn_of_lone_classes(train: Part) -> None:
