@@ -117,6 +117,22 @@ def ahead(values: Values, best: str, others: Iterable[str]) -> list[bool | None]
     return conditions
 
 
+def ahead_in_every_seed(values: Values, best: str, others: Iterable[str]) -> list[bool | None]:
+    """Whether `best` is below each of the other rows with the same seed. For `verdict_of`.
+
+    >>> from paper.harness.judging import ahead_in_every_seed
+    >>> ahead_in_every_seed({"tnn": [3.6, 3.8], "s4": [3.7, 4.0], "gss": [3.9, 3.7]}, "tnn", ["s4", "gss", "dss"])
+    [True, True, True, False, None]
+    """
+    conditions: list[bool | None] = []
+    for other in others:
+        if best in values and other in values:
+            conditions += [ours < theirs for ours, theirs in zip(values[best], values[other], strict=True)]
+        else:
+            conditions.append(None)
+    return conditions
+
+
 def verdict_of(conditions: Iterable[bool | None]) -> Verdict:
     """The verdict on a claim that has parts; None is a part that was not measured and could change the verdict.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from paper.harness.experiment import Claim, Experiment, Outcome, Table
 from paper.harness.formatting import format_mean_std
-from paper.harness.judging import Values, ahead, at_the_edge, collect, fully_run, means, verdict_of
+from paper.harness.judging import Values, ahead_in_every_seed, at_the_edge, collect, fully_run, means, verdict_of
 from paper.harness.mixers import is_own_mixer
 from paper.harness.ngrams import ngram_losses
 from paper.harness.records import Records
@@ -260,8 +260,11 @@ def _claims(bits: list[dict[str, list[float]]]) -> tuple[Claim, ...]:
     ratios = [b / a for a, b in zip(near.get(RECOMMENDED, []), far.get(RECOMMENDED, []), strict=True)]
     return (
         Claim(
-            f"The recommended TNN is ahead of {' and '.join(RIVALS)} in every seed.",
-            verdict_of([*ahead(near, RECOMMENDED, RIVALS), *ahead(far, RECOMMENDED, RIVALS)]),
+            f"The recommended TNN is ahead of {' and '.join(RIVALS)} in every seed: each is compared with the "
+            "same seed of the other row.",
+            verdict_of(
+                [*ahead_in_every_seed(near, RECOMMENDED, RIVALS), *ahead_in_every_seed(far, RECOMMENDED, RIVALS)]
+            ),
             f"at {LENGTHS[0]}: {'; '.join(texts) or 'not measured'}",
         ),
         Claim(

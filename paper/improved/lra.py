@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from paper.harness.experiment import Claim, Experiment, Outcome, Table
 from paper.harness.formatting import format_mean_std
-from paper.harness.judging import ahead, at_the_edge, collect, fully_run, verdict_of
+from paper.harness.judging import ahead_in_every_seed, at_the_edge, collect, fully_run, verdict_of
 from paper.harness.mixers import is_own_mixer
 from paper.harness.records import Records
 from paper.harness.trainings import Search, Setup, search_trials, training_trial
@@ -123,15 +123,16 @@ def _table(
 
 def _claim(task: str, accuracies: dict[str, list[float]]) -> Claim:
     rivals = (*RIVALS, DEEPER_RIVAL)
-    errors = {row: [100 - value for value in values] for row, values in accuracies.items()}  # `ahead`: lower is better
+    errors = {row: [100 - value for value in values] for row, values in accuracies.items()}  # lower is better
     numbers = [
         f"{row} {', '.join(f'{value:.2f}' for value in accuracies[row])}"
         for row in (RECOMMENDED, *rivals)
         if row in accuracies
     ]
     return Claim(
-        f"On {TITLES[task]} the recommended TNN is ahead of {' and '.join(rivals)} in every seed.",
-        verdict_of(ahead(errors, RECOMMENDED, rivals)),
+        f"On {TITLES[task]} the recommended TNN is ahead of {' and '.join(rivals)} in every seed: "
+        "each is compared with the same seed of the other row.",
+        verdict_of(ahead_in_every_seed(errors, RECOMMENDED, rivals)),
         "; ".join(numbers) or "not measured",
     )
 

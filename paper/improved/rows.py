@@ -15,10 +15,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "sine": {**SINE, "decay": 0.9, "decay_mode": "fixed"},
     "spread": SPREAD,
     "input-gate": {"input_gate": True},
+    "combination": {**SINE, **SPREAD, "input_gate": True},
     "sine-spread": {**SINE, **SPREAD},  # the base of the study of ideas
     RECOMMENDED: RECOMMENDED_FIELDS,
 }
-ROWS = (PUBLISHED, "sine", "spread", "input-gate", RECOMMENDED, *RIVALS)
+ROWS = (PUBLISHED, "sine", "spread", "input-gate", "combination", RECOMMENDED, *RIVALS)
 # In Long-Range Arena the small models of the published TNN and of GSS have two layers, those of S4 four. The
 # recommended TNN has three there, with a narrower GLU; so has a second row of GSS, with a narrower gate. All have the
 # same number of parameters.
