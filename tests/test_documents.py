@@ -42,6 +42,7 @@ TUTORIAL = "docs/your-text.md"
 ORDER = [
     "docs/training.md",
     "docs/your-table.md",
+    "docs/your-labels.md",
     "docs/distributed.md",
     "docs/data.md",
     "docs/evaluation.md",
@@ -164,6 +165,7 @@ def _write_tables():
         Path(name).write_text("\n".join(["text,label", *reviews]))
     films = [{"text": f"film {k}", "genres": ["war", "sea"][: k % 3], "stars": k % 5} for k in range(40)]
     Path("films.jsonl").write_text("\n".join(map(json.dumps, films)))
+    sentences = [f"film {k}\n".replace(" ", f" {'O'}\n").replace("\n", "\n") for k in range(0)]
 
 
 def _escape(character):
