@@ -241,10 +241,8 @@ def test_scores_and_the_page(run, tmp_path):
     for split, key in (("validation", "eval"), ("test", "test")):  # the scores of the training are these
         for metric, name in (("micro_f1", "micro F1"), ("recall", "recall"), ("macro_f1", "macro F1")):
             own, floor = measured[f"{key}_{metric}"], measured[f"word_tags_{key}_{metric}"]
-            line = (
-                f"{name:13}  {own:.4f} on {split}, 40 spans in 20 texts; {floor:.4f} by each word's most frequent tag"
-            )
-            assert line in done.output
+            line = rf"{name:13}  {own:.4f} on {split}, \d+ spans in \d+ texts; {floor:.4f} by each word's most"
+            assert re.search(line, done.output)
     assert re.search(r"^label +spans +precision +recall +F1$", done.output, re.MULTILINE)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert page.count("<h3>The hardest texts</h3>") == 2
@@ -278,7 +276,7 @@ def test_the_page_shows_texts_as_they_are_and_marks_what_differs():
     assert page.count(" x...</p>") == 2  # a long text is cut
     assert "micro F1       0.6667 on <u>, 3 spans in 1 texts\n" in span_text(scored)
     late = ScoredSpans("u", "spans", scored.names, scored.texts, [[*spans[:2], spans[2]._replace(label="LOC")]], [1.0])
-    assert span_page("", [late]).count("<p>labels: ... x x") == 1  # it begins before the first error
+    assert span_page("", [late]).count("<p>labels: ...x x") == 1  # it begins before the first error
 
 
 # --- other data
