@@ -238,7 +238,10 @@ def test_scores_and_the_page(run, tmp_path):
     done = invoke("evaluate", run, "--page", tmp_path / "page.html")
     assert done.exit_code == 0, done.output
     measured = json.loads((run / "measured.json").read_text())
-    for split, key in (("validation", "eval"), ("test", "test")):  # the scores of the training are these
+    for split, key in (
+        ("validation", "eval"),
+        ("test", "test"),
+    ):  # of tokens: the same, if all is found
         for metric, name in (("micro_f1", "micro F1"), ("recall", "recall"), ("macro_f1", "macro F1")):
             own, floor = measured[f"{key}_{metric}"], measured[f"word_tags_{key}_{metric}"]
             line = rf"{name:13}  {own:.4f} on {split}, \d+ spans in \d+ texts; {floor:.4f} by each word's most"
