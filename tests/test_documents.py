@@ -42,6 +42,7 @@ TUTORIAL = "docs/your-text.md"
 ORDER = [
     "docs/training.md",
     "docs/your-table.md",
+    "docs/your-labels.md",
     "docs/distributed.md",
     "docs/data.md",
     "docs/evaluation.md",
@@ -158,12 +159,20 @@ def home(empty_folder):
 
 
 def _write_tables():
-    """Of texts with labels."""
+    """Of texts with labels, and of words."""
     reviews = [f'"film {k}, {("long", "dull")[k % 2]}",{("good", "bad")[k % 2]}' for k in range(40)]
     for name in ("reviews.csv", "new.csv", "other.csv"):
         Path(name).write_text("\n".join(["text,label", *reviews]))
     films = [{"text": f"film {k}", "genres": ["war", "sea"][: k % 3], "stars": k % 5} for k in range(40)]
     Path("films.jsonl").write_text("\n".join(map(json.dumps, films)))
+    sentences = "\n".join(f"film{k} O\nin O\nNew B-LOC\nYork I-LOC\n" for k in range(40))
+    for name in ("names.conll", "new.conll", "other.conll"):
+        Path(name).write_text(sentences)
+    marked = [{"body": f"film {k}", "spans": [{"start": 0, "end": 4, "label": "X"}][: k % 2]} for k in range(40)]
+    Path("marked.jsonl").write_text("\n".join(map(json.dumps, marked)))
+    words = [{"tokens": ["film", str(k)], "pos": ["NOUN", "NUM"]} for k in range(40)]
+    Path("words.jsonl").write_text("\n".join(map(json.dumps, words)))
+    Path("new.jsonl").write_text("\n".join(json.dumps({"text": f"film {k}"}) for k in range(3)))
 
 
 def _escape(character):

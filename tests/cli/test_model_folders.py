@@ -120,10 +120,8 @@ def test_every_head_is_shown_and_exported(tmp_path, monkeypatch, name):
 
 
 def test_a_head_without_a_task(place):
-    tnn.TNNForTokenClassification(tnn.TNNConfig(vocab_size=260, hidden_size=8, num_hidden_layers=1)).save_pretrained(
-        "model"
-    )
-    assert_one_line(invoke(*COMMANDS["evaluate"]), "a TNNForTokenClassification belongs to no task")
+    tnn.TNNModel(tnn.TNNConfig(vocab_size=260, hidden_size=8, num_hidden_layers=1)).save_pretrained("model")
+    assert_one_line(invoke(*COMMANDS["evaluate"]), "a TNNModel belongs to no task")
 
 
 @pytest.mark.slow

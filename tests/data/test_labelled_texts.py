@@ -6,7 +6,6 @@ from collections import Counter
 from itertools import chain
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,6 @@ from tnn.data import byte_tokenizer, train_bpe
 from tnn.data.labelled_texts import (
     Columns,
     LabelledTexts,
-    _keys,
     encode_texts,
     open_parts,
     open_whole,
@@ -182,9 +180,3 @@ def test_a_source_without_training_rows(tmp_path):
     datasets.DatasetDict({"test": rows}).save_to_disk(tmp_path / "saved")
     with pytest.raises(ValueError, match=r"has no train split; it has test"):
         open_parts(f"hf:{tmp_path / 'saved'}", Columns())
-
-
-def test_keys_do_not_collide():
-    assert len(set(_keys([("a", "b"), ("ab", ""), ("a",), ("b", "a")], seed=0).tolist())) == 4
-    assert _keys([("a",)], seed=0) != _keys([("a",)], seed=1)
-    assert _keys([], seed=0).dtype == np.uint64

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from tests.fuzz.commands import command_lines
-from tests.fuzz.data import arrays, caches, labelled, photographs, tables, texts
+from tests.fuzz.data import arrays, caches, labelled, photographs, tables, tagged, texts
 from tests.fuzz.judge import Case, verdict
 from tests.fuzz.models import configurations, generation_settings, tokenizers, weights
 from tests.fuzz.recipes import recipes
@@ -24,9 +24,10 @@ AREAS: dict[str, tuple[int, Callable[[Random, Samples, Path], Case]]] = {  # sha
     "tokenizers": (80, tokenizers),
     "generation settings": (60, generation_settings),
     "weights": (80, weights),
-    "texts": (90, texts),
+    "texts": (75, texts),
     "tables": (40, tables),
     "labelled tables": (20, labelled),
+    "tagged words": (15, tagged),
     "arrays": (40, arrays),
     "photographs": (25, photographs),
     "token caches": (25, caches),

@@ -5,6 +5,7 @@ import json
 import lzma
 import os
 import pickle
+import re
 import struct
 import zlib
 from collections.abc import Callable
@@ -192,6 +193,42 @@ def labelled(rng: Random, samples: Samples, here: Path) -> Case:
         lambda result: _has_predictions(result) and [row["text"] for row in _rows(result)] == read,
         None,
     )
+
+
+def tagged(rng: Random, samples: Samples, here: Path) -> Case:
+    """A file of tagged words: scores of a classifier of tokens, or the labels that it finds."""
+    path = here / "words.conll"
+    rows = (samples.home / "tagged-data" / "train.conll").read_text(encoding="utf-8").split("\n")
+    args = [rng.choice(["evaluate", "predict"]), str(samples.home / "tagged"), path.name]
+    kind = rng.choice(["harmless", "harmless", "tag", "columns", "bytes", "bytes"])
+    place = rng.choice([k for k, row in enumerate(rows) if row])
+    if kind == "harmless":
+        end = rng.choice(["\n", "\r\n"])
+        rows.insert(rng.choice([0, len(rows)]), rng.choice(["", " ", "\t", "# a comment of six words", "-DOCSTART- O"]))
+        path.write_bytes((rng.choice(["", "\ufeff"]) + end.join(rows) + end * rng.randrange(3)).encode())
+        sentences = "\n".join(row for row in rows if not row.startswith(("#", "-D"))).split("\n\n")
+        texts = [" ".join(row.split()[0] for row in some.splitlines() if row.strip()) for some in sentences]
+        expected = [text for text in texts if text]
+
+        def same(result: Result) -> bool:
+            return [row["text"] for row in _rows(result)] == expected
+
+        return Case("tagged words", args, same if args[0] == "predict" else _scores_of_spans, None)
+    if kind == "tag":
+        rows[place] = f"{rows[place].split()[0]} {rng.choice(['X', 'B-', 'B-O', 'Z-PER', '-', 'B-NOBODY', 'é'])}"
+    if kind == "columns":
+        rows[place] = rng.choice([rows[place] + " x", rows[place].split()[0], "x y z"])
+    data = "\n".join(rows).encode()
+    path.write_bytes(damaged(data, rng) if kind == "bytes" else data)
+    if kind == "bytes":
+        return Case("damaged tagged words", args, _scores_of_spans if args[0] == "evaluate" else anything)
+    if kind == "tag" and args[0] == "predict":
+        return Case("another tag, which is not read", args, anything, None)
+    return Case(f"tagged words with another {kind}", args, None)
+
+
+def _scores_of_spans(result: Result) -> bool:
+    return all(0 <= float(score) <= 1 for score in re.findall(r"^\w.*?(\S+) on ", result.out, re.MULTILINE))
 
 
 def _is_readable(text: str) -> bool:

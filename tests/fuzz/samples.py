@@ -20,12 +20,14 @@ from transformers.utils import logging
 from tests.fuzz.judge import run
 from tnn.data import byte_tokenizer
 from tnn.data.labelled_texts import text_tokenizer
+from tnn.data.token_labels import token_tokenizer
 from tnn.data.tokenizers import train_bpe
 from tnn.models import (
     TNNConfig,
     TNNForCausalLM,
     TNNForImageClassification,
     TNNForSequenceClassification,
+    TNNForTokenClassification,
     TNNImageConfig,
 )
 from tnn.training.demo import Scale, demo
@@ -47,7 +49,8 @@ PROMPT = "a toep"
 
 
 class Samples:
-    """Folders in `home`: models `causal`, `bpe`, `image`, `photos`, `cifar`, `lists`, `glue`, `labelled`; a `run`.
+    """Folders in `home`: models `causal`, `bpe`, `image`, `photos`, `cifar`, `lists`, `glue`, `labelled`,
+    `tagged`; a `run`.
 
     The data of the classifiers are in folders called as the model and `-data`.
     """
@@ -62,7 +65,8 @@ class Samples:
         self._make_tables()
         self._make_run()
         self._make_labelled()
-        for name in ("image", "photos", "cifar", "lists", "glue", "labelled"):
+        self._make_tagged()
+        for name in ("image", "photos", "cifar", "lists", "glue", "labelled", "tagged"):
             self.reference(["evaluate", name])  # whole, it is accepted: a damaged one is not refused for another reason
 
     def copy(self, name: str, here: Path) -> Path:
@@ -179,6 +183,21 @@ class Samples:
         values = {"table": str(data / "table.csv"), "length": 64}
         self._save_classifier("labelled", TNNForSequenceClassification(config), "classification", "mini-blm", values)
         text_tokenizer(byte_tokenizer(), 64).save_pretrained(self.home / "labelled")
+
+    def _make_tagged(self) -> None:
+        """Tagged words, and a model of them."""
+        rng = random.Random(3)
+        data = self.home / "tagged-data"
+        data.mkdir()
+        for split, count in (("train", 12), ("dev", 4)):
+            tags = ["O", "B-X", "I-X", "B-Y", "O", "O"]
+            sentences = ["".join(f"{rng.choice(WORDS)} {tag}\n" for tag in tags) for _ in range(count)]
+            (data / f"{split}.conll").write_text("\n".join(sentences), encoding="utf-8")
+        names = dict(enumerate(["O", "B-X", "I-X", "B-Y", "I-Y"]))
+        config = TNNConfig(vocab_size=260, is_decoder=False, id2label=names, **TEXT_IDS, **SIZES)
+        values = {"table": str(data), "length": 64}
+        self._save_classifier("tagged", TNNForTokenClassification(config), "token-classification", "mini-blm", values)
+        token_tokenizer(byte_tokenizer()).save_pretrained(self.home / "tagged")
 
     def _save_classifier(self, name: str, model: Any, task: str, preset: str | None, data: dict[str, Any]) -> None:
         start = {"preset": preset} if preset else {"start_from": "elsewhere"}

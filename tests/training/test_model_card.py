@@ -17,6 +17,7 @@ from tnn import (
     TNNForForecasting,
     TNNForSequenceClassification,
     TNNForSequencePairClassification,
+    TNNForTokenClassification,
     load_preset,
 )
 from tnn.cli import app
@@ -115,6 +116,7 @@ def test_scores_of_a_classifier():
     ("name", "model", "task"),
     [
         ("text-classifier", lambda: TNNForSequenceClassification(load_preset("mini-lra")), "text-classification"),
+        ("token-classifier", lambda: TNNForTokenClassification(load_preset("mini-lra")), "token-classification"),
         ("mini-forecast", lambda: TNNForForecasting(load_preset("mini-forecast")), "time-series-forecasting"),
     ],
 )

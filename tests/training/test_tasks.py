@@ -18,7 +18,7 @@ from tnn.training.settings import describe
 from tnn.training.tasks.classification import ClassificationTask, EvaluationSets, accuracy, majority_accuracy
 from tnn.training.tasks.setup import TrainingSetup
 
-BUILT_IN = ["causal-lm", "classification", "forecasting", "glue", "image", "lra", "masked-lm"]
+BUILT_IN = ["causal-lm", "classification", "forecasting", "glue", "image", "lra", "masked-lm", "token-classification"]
 
 
 class BitsData(Section):

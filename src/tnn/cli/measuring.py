@@ -25,7 +25,7 @@ def evaluate(
     ] = False,
     chunk: Annotated[int, typer.Option(help="With --stream: tokens computed at once. No effect on the result.")] = 4096,
     page: Annotated[
-        Path | None, typer.Option(metavar="F.html", help="Of a classifier of texts: its errors and hardest texts.")
+        Path | None, typer.Option(metavar="F.html", help="Of a classifier of texts or tokens: its hardest texts.")
     ] = None,
 ) -> None:
     """Perplexity of a language model, or the scores of a classifier or a forecaster."""

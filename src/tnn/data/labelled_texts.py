@@ -4,9 +4,9 @@ Nothing but numbers is kept of a row: a table may be larger than the memory.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
+from functools import partial
 from itertools import compress, islice
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -20,9 +20,9 @@ from torch.utils.data import Dataset
 
 from tnn.data.labels import Kind, Labels, check_trainable, read_labels
 from tnn.data.tables import WHOLE, Row, Table, open_tables
+from tnn.data.text_splits import assign_splits, text_keys
 from tnn.data.tokenizers import highest_id
 
-HELD_OUT = 0.1  # of the texts, for validation, and as many for the test, if a table has no such splits
 AT_ONCE = 1024  # texts per call of the tokenizer
 MISSING_CLASS = -1  # in Hugging Face data sets
 Texts = tuple[str, ...]  # of a row: one, or a pair
@@ -80,13 +80,24 @@ def check_text(value: Any, where: str) -> str:
 
 
 def _named(table: Table, column: str) -> Iterator[Any]:
-    """The values of a column. Hugging Face data sets have numbers for classes, and their names beside them."""
+    name = namer(table, column)
+    return (name(row.get(column)) for row in table.rows())
+
+
+def namer(table: Table, column: str) -> Callable[[Any], Any]:
+    """Hugging Face data sets have numbers for classes, and their names beside them: a function from one to the other.
+
+    Other tables have names, or numbers that are.
+
+    >>> from tnn.data.labelled_texts import namer
+    >>> from tnn.data.tables import Table
+    >>> namer(Table("a.csv", ("label",)), "label")("good")
+    'good'
+    """
     feature = table.dataset.features[column] if table.dataset is not None else None
     feature = getattr(feature, "feature", feature)  # of a list
     names = getattr(feature, "names", None)
-    for row in table.rows():
-        value = row.get(column)
-        yield value if names is None else _name(value, names)
+    return (lambda value: value) if names is None else partial(_name, names=names)
 
 
 def _name(value: Any, names: list[str]) -> Any:
@@ -162,37 +173,11 @@ def open_whole(table: Table, columns: Columns, names: tuple[str, ...]) -> Part:
 def _cut(table: Table, labels: Labels, columns: Columns, seed: int, splits: list[str]) -> dict[str, Part]:
     if not splits:
         return {"train": Part(table, np.arange(len(labels)), labels)}
-    chosen = _assign(_keys(columns.texts(table), seed), labels.strata(), len(splits))
+    chosen = assign_splits(text_keys(columns.texts(table), seed), labels.strata(), len(splits))
     rows = {split: np.flatnonzero(chosen == number) for number, split in enumerate(["train", *splits])}
     if "validation" in rows and not len(rows["validation"]):
         raise ValueError(f"{table.name} has too few texts for a validation split: no class has two different ones")
     return {split: Part(table, some, labels.select(some)) for split, some in rows.items() if len(some)}
-
-
-def _keys(texts: Iterable[Texts], seed: int) -> NDArray[np.uint64]:
-    """A random number for each text, and the same one for equal texts."""
-    keys = array("Q")
-    for text in texts:
-        digest = blake2b("\0".join((str(seed), *text)).encode(), digest_size=8).digest()
-        keys.append(int.from_bytes(digest, "little"))
-    return np.array(keys)
-
-
-def _assign(keys: NDArray[np.uint64], strata: NDArray[np.int64], splits: int) -> NDArray[np.int64]:
-    """For each row 0 (train), or the number of one of the splits that are cut off."""
-    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-    strata = strata[first]  # of each different text; these are in the order of their keys, a random one
-    counts = np.bincount(strata)
-    order = strata.argsort(kind="stable")
-    place = np.empty_like(order)  # of each text in its stratum
-    place[order] = np.arange(len(order)) - np.repeat(counts.cumsum() - counts, counts)
-    share = np.maximum(1, np.round(HELD_OUT * counts)).astype(np.int64)
-    chosen, end = np.zeros_like(place), np.zeros_like(counts)
-    for number in range(1, splits + 1):
-        room = counts - 1 - end  # one is for training
-        start, end = end, end + np.clip(room, 0, share)
-        chosen[(place >= start[strata]) & (place < end[strata])] = number
-    return chosen[which]
 
 
 # --- tokens

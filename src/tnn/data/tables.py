@@ -81,7 +81,7 @@ def open_tables(source: str | Path) -> dict[str, Table]:
     files = sorted(file for file in path.iterdir() if file.is_file() and table_kind(file) is not None)
     if not files:
         raise ValueError(f"the folder {path} has no tables: files that end in {', '.join(KINDS)}")
-    named = _by_split(files)
+    named = files_by_split(files)
     return {split: _table((file,), str(file)) for split, file in named.items()} or {
         WHOLE: _table(tuple(files), str(path))
     }
@@ -99,15 +99,20 @@ def table_kind(path: Path) -> str | None:
     return KINDS.get((path.with_suffix("") if compressed else path).suffix.lower())
 
 
-def _by_split(files: Iterable[Path]) -> dict[str, Path]:
+def files_by_split(files: Iterable[Path]) -> dict[str, Path]:
+    """Those named train, valid (or validation, or dev) and test; none if there is no train.
+
+    >>> from pathlib import Path
+    >>> from tnn.data.tables import files_by_split
+    >>> files_by_split([Path("dev.csv"), Path("notes.csv"), Path("train.csv")])
+    {'validation': PosixPath('dev.csv'), 'train': PosixPath('train.csv')}
+    """
     found: dict[str, Path] = {}
     for file in files:
         stem = re.split(r"\.", file.name, maxsplit=1)[0].lower()
         if (split := SPLITS.get(stem)) is not None:
             if split in found:
-                raise ValueError(
-                    f"{file.parent} must have one table for the {split} split; {file.name} is a second one"
-                )
+                raise ValueError(f"{file.parent} must have one file for the {split} split; {file.name} is a second one")
             found[split] = file
     return found if "train" in found else {}
 

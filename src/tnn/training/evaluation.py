@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from tnn.models import TNNForTokenClassification, TNNImageModel, TNNModel, TNNSeriesModel
+from tnn.models import TNNImageModel, TNNModel, TNNSeriesModel
 from tnn.models.loading import architecture_of, load_strictly, read_config
 from tnn.training.checkpoints import is_checkpoint
 from tnn.training.runs import load_run_recipe
@@ -15,7 +15,7 @@ from tnn.training.tasks.registry import find_task, list_tasks
 from tnn.training.tasks.setup import checked_model_folder
 from tnn.training.tasks.task import EvaluationOptions, Task
 
-WITHOUT_TASK = (TNNForTokenClassification, TNNModel, TNNImageModel, TNNSeriesModel)
+WITHOUT_TASK = (TNNModel, TNNImageModel, TNNSeriesModel)
 
 
 def evaluate(
@@ -37,7 +37,7 @@ def evaluate(
         length: tokens per block, or values before a forecast; by default that of the training.
         stream: read the text as one sequence, each token predicted from all before it.
         chunk: tokens that are computed at once in a stream; it has no effect on the result.
-        page: a .html file for the confusion matrix and the hardest texts, of a model of the task "classification".
+        page: a .html file for the scores and the hardest texts, of a classifier of texts or of tokens.
 
     >>> from pathlib import Path
     >>> from tnn.training import evaluate
@@ -49,7 +49,7 @@ def evaluate(
     model = load_model(folder)
     task, recipe = task_of(model, load_run_recipe(folder))
     if page is not None and not task.writes_page:
-        raise ValueError(f"there is no page about {folder}: --page is for classifiers of texts in a table")
+        raise ValueError(f"there is no page about {folder}: --page is for classifiers of texts or tokens in a table")
     return task.evaluate(folder, model, recipe, EvaluationOptions(source, split, length, stream, chunk, page))
 
 

@@ -62,6 +62,10 @@ nav ul { display: flex; flex-wrap: wrap; gap: 0.25rem 1.25rem; margin: 0 0 2rem;
 .good { background: var(--good); }
 .fair { background: var(--fair); }
 .bad { background: var(--bad); }
+.spans p { margin: 0 0 0.25rem; overflow-wrap: anywhere; }
+.spans .facts { margin-top: 1.25rem; }
+mark { padding: 0 0.15rem; border-radius: 3px; color: var(--paper); }
+mark small { margin-left: 0.3rem; font: 600 0.7rem/1 system-ui, sans-serif; }
 @media (min-width: 48rem) { /* a wide table extends into the right margin */
   .named, .texts { width: max-content; min-width: 100%; max-width: calc(50vw + 21.5rem); }
 }

@@ -1,10 +1,8 @@
 """Labels of new texts: of a table, of one text, or of the lines of standard input."""
 
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -15,9 +13,9 @@ from tnn.data.labelled_texts import Columns, Texts, check_text
 from tnn.data.labels import Kind
 from tnn.data.tables import Row, open_tables, table_kind
 from tnn.training.scores import decide
+from tnn.training.text_source import source_kind
 
 DIGITS = 6  # of a probability
-LONGEST_SHOWN = 60  # characters of a text in a message
 
 
 class _Input(NamedTuple):
@@ -45,18 +43,10 @@ def predict_labels(model: Any, tokenizer: Any, columns: Columns, source: str, ba
 
 
 def _inputs(source: str, columns: Columns) -> Iterator[_Input]:
-    if source == "-":
+    kind = source_kind(source, lambda path: table_kind(path) is not None)
+    if kind == "lines":
         return _of_lines(sys.stdin, columns)
-    if source.startswith("hf:") or os.path.exists(source):
-        return _of_tables(source, columns)
-    if table_kind(Path(source)) is not None or _looks_like_a_path(source):
-        shown = source if len(source) <= LONGEST_SHOWN else f"{source[:LONGEST_SHOWN]}..."
-        raise FileNotFoundError(f"there is no file {shown}; a text that looks like a path can be given by -")
-    return iter([_of_text(source, "the command line", columns)])
-
-
-def _looks_like_a_path(source: str) -> bool:
-    return bool(source) and not any(map(str.isspace, source)) and ("/" in source or os.sep in source)
+    return _of_tables(source, columns) if kind == "file" else iter([_of_text(source, "the command line", columns)])
 
 
 def _of_text(text: str, where: str, columns: Columns) -> _Input:

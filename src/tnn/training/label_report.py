@@ -86,10 +86,10 @@ def label_text(scored: ScoredTexts) -> str:
         for name, value, floors in scored.scores()
     ]
     if scored.names:
-        lines += ["", *_aligned(*_class_table(scored))]
+        lines += ["", *aligned(*_class_table(scored))]
     matrix = scored.confusion()
     if matrix is not None and len(matrix) <= MOST_PREDICTED:
-        lines += ["", *_aligned(*_confusion_table(scored, matrix))]
+        lines += ["", *aligned(*_confusion_table(scored, matrix))]
     return "\n".join(lines)
 
 
@@ -97,22 +97,22 @@ def _class_table(scored: ScoredTexts) -> tuple[list[str], list[list[str]]]:
     counts = scored.by_class()
     shown = np.sort(counts.actual.argsort(kind="stable")[::-1][:MOST_CLASSES])
     columns = (counts.precision, counts.recall, counts.f1)
-    rows = [[_short(scored.names[k]), f"{counts.actual[k]:,}", *(f"{x[k]:.4f}" for x in columns)] for k in shown]
+    rows = [[short_name(scored.names[k]), f"{counts.actual[k]:,}", *(f"{x[k]:.4f}" for x in columns)] for k in shown]
     return ["class", "examples", "precision", "recall", "F1"], rows
 
 
 def _confusion_table(scored: ScoredTexts, matrix: Array) -> tuple[list[str], list[list[str]]]:
-    names = [_short(name) for name in scored.names]
+    names = [short_name(name) for name in scored.names]
     rows = [[name, *(f"{count:,}" for count in row)] for name, row in zip(names, matrix, strict=True)]
     return ["class / predicted", *names], rows
 
 
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
     name = " ".join(printable(name).split())
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
 
 
-def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     return ["  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]) for name, *cells in [head, *rows]]
 

@@ -30,6 +30,7 @@ HEADS = {  # by class: the task of the Hub, the class of transformers, a line of
     "TNNForImageClassification": ("image-classification", "AutoModelForImageClassification", ""),
     "TNNForForecasting": ("time-series-forecasting", "AutoModelForTimeSeriesPrediction", ""),
 }
+FLOORS = {"majority_": " of the most frequent class", "word_tags_": " of the most frequent tags"}  # not of the model
 LANGUAGE = ("text-generation", "fill-mask")
 SIGNATURE = re.compile(r"<!-- Written by tnn train; replaced by it as long as nobody has changed it: (\w{64}) -->\n\Z")
 FOLDERS = re.compile(r"(?<!\S)/(?:[^/\s]+/)+")  # in front of the last part of a path: nobody else's business
@@ -134,8 +135,9 @@ def _scores(metrics: dict[str, float], is_language: bool) -> dict[str, float]:
     """By their names in words; of a language model the perplexity too."""
     scores = {}
     for key, value in metrics.items():
-        end = " of the most frequent class" if key.startswith("majority_") else ""
-        words = key.removeprefix("majority_").replace("eval_", "validation ", 1).replace("_", " ")
+        floor = next((prefix for prefix in FLOORS if key.startswith(prefix)), "")
+        end = FLOORS.get(floor, "")
+        words = key.removeprefix(floor).replace("eval_", "validation ", 1).replace("_", " ")
         scores[f"{words}{end}"] = value
         if key == "eval_loss" and is_language:
             scores["validation perplexity per token"] = math.exp(min(value, 700))
@@ -150,7 +152,7 @@ def _front_matter(name: str, pipeline: str | None, data: str, scores: dict[str, 
     values |= {"license": "unknown", "tags": ["toeplitz-nn", "tnn"]}
     if data.startswith("hf:"):
         values["datasets"] = [data.removeprefix("hf:").split(":")[0]]
-    results = {key: value for key, value in scores.items() if not key.endswith((" loss", " class"))}
+    results = {key: value for key, value in scores.items() if not key.endswith((" loss", *FLOORS.values()))}
     kinds = {key: key.removeprefix("validation ").removesuffix(" per token").replace(" ", "_") for key in results}
     if results:
         values["metrics"] = list(kinds.values())

@@ -72,7 +72,7 @@ def list_tasks() -> list[str]:
 
     >>> from tnn.training.tasks.registry import list_tasks
     >>> list_tasks()
-    ['causal-lm', 'classification', 'forecasting', 'glue', 'image', 'lra', 'masked-lm']
+    ['causal-lm', 'classification', 'forecasting', 'glue', 'image', 'lra', 'masked-lm', 'token-classification']
     """
     _import_tasks()
     return sorted(_TASKS)

@@ -24,7 +24,7 @@ from tnn.data.labelled_texts import (
 )
 from tnn.data.labels import Kind, Labels
 from tnn.data.tables import open_tables
-from tnn.data.tokenizers import highest_id, load_tokenizer, make_tokenizer, train_bpe
+from tnn.data.tokenizers import load_tokenizer
 from tnn.data.tokens import cache_folder
 from tnn.models.loading import read_config
 from tnn.training.fingerprints import fingerprint
@@ -36,8 +36,9 @@ from tnn.training.scores import BASELINES, HEADLINES, METRIC_NAMES, Array, const
 from tnn.training.tasks.classification import ClassificationTask, predict_set
 from tnn.training.tasks.language import load_with_tokenizer
 from tnn.training.tasks.registry import register_task
-from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, new_model, preset_config
+from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, new_model
 from tnn.training.tasks.task import EvaluationOptions, Metrics, PredictionOptions, Row
+from tnn.training.tasks.text_models import choose_tokenizer, text_preset
 
 if TYPE_CHECKING:
     from transformers import EvalPrediction, PreTrainedModel
@@ -195,18 +196,8 @@ def _warn_of_lone_classes(train: Part) -> None:
 
 
 def _make_tokenizer(recipe: TableRecipe, train: Part) -> Any:
-    spec, start = recipe.data.tokenizer, recipe.model.start_from
-    if spec is None and start is not None:
-        folder = checked_model_folder(start)
-        tokenizer: Any = load_tokenizer(folder, read_config(folder).vocab_size)
-    elif spec is not None and spec.startswith("bpe:"):
-        size = spec.removeprefix("bpe:")
-        if not size.isdecimal():
-            raise ValueError(f"data.tokenizer must be bpe:SIZE, such as bpe:8000; got {spec!r}")
-        tokenizer = train_bpe((text for texts in train.texts(recipe.data.columns) for text in texts), int(size))
-    else:
-        tokenizer = make_tokenizer(spec or "bytes")
-    return text_tokenizer(tokenizer, recipe.data.length)
+    texts = (text for texts in train.texts(recipe.data.columns) for text in texts)
+    return text_tokenizer(choose_tokenizer(recipe.data.tokenizer, recipe.model.start_from, texts), recipe.data.length)
 
 
 def _encode(parts: Mapping[str, Part], columns: Columns, tokenizer: Any) -> dict[str, LabelledTexts]:
@@ -257,7 +248,7 @@ def _make_model(recipe: TableRecipe, tokenizer: Any, labels: Labels) -> "PreTrai
         model = load_with_tokenizer(head, folder, fields, tokenizer)
         has_numbers = read_config(folder).problem_type == PROBLEM_TYPES["regression"]
     else:
-        model = new_model(head, _preset_config(str(section.preset), tokenizer, fields))
+        model = new_model(head, text_preset(str(section.preset), tokenizer, fields))
         has_numbers = False
     if labels.kind == "regression" and not has_numbers:
         _start_from_mean(model, labels)
@@ -277,16 +268,6 @@ def _fields_of_labels(recipe: TableRecipe, labels: Labels) -> dict[str, Any]:
     if given := sorted(fields.keys() & recipe.model.changes.keys()):
         raise ValueError(f"model.{given[0]} follows from the labels of the table: leave it out")
     return fields
-
-
-def _preset_config(preset: str, tokenizer: Any, fields: dict[str, Any]) -> Any:
-    special = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    size = highest_id(tokenizer) + 1
-    config = preset_config(preset, models.TNNConfig, "a text model", {"vocab_size": size, **special, **fields})
-    if size > config.vocab_size:
-        got = f"{config.vocab_size:,}, and the tokenizer has {size:,} tokens"
-        raise ValueError(f"the tokenizer does not fit the model: its vocabulary is {got}")
-    return config
 
 
 def _start_from_mean(model: Any, labels: Labels) -> None:
