@@ -264,14 +264,14 @@ class TextEncoder:
             return False
         return tokens > self.length if self.whole else bool(encoding.overflowing)
 
-    def summary(self) -> str:
-        """In words how many texts were cut, or longer than that; empty if none was."""
+    def summary(self, advice: str = "--whole reads them to the end") -> str:
+        """In words how many texts were cut, or longer than that; empty if none was. The advice is for cut ones."""
         if not self.longer:
             return ""
         counts, tokens = f"{self.longer:,} of {self.read:,}", f"{self.length:,} tokens"
         if self.whole:
             return f"{counts} texts are longer than {tokens}, and were read whole"
-        return f"{counts} texts are longer than {tokens}, and were cut; --whole reads them to the end"
+        return f"{counts} texts are longer than {tokens}, and were cut; {advice}"
 
 
 def _backend(tokenizer: Any, length: int | None) -> Any:

@@ -235,7 +235,8 @@ def _summary(parts: Mapping[str, Part], encoder: TextEncoder) -> str:
     counts = ", ".join(f"{len(part.rows):,} {split}" for split, part in parts.items())
     names = parts["train"].labels.names
     texts = f"{counts} texts" + (f" of {len(names):,} classes" if names else "")
-    return f"{texts}; {encoder.summary()}" if encoder.longer else texts
+    advice = "tnn predict and tnn evaluate read them to the end with --whole"
+    return f"{texts}; {encoder.summary(advice)}" if encoder.longer else texts
 
 
 def _metrics(labels: Labels) -> Callable[["EvalPrediction"], Metrics]:
