@@ -194,6 +194,7 @@ def test_dates_of_a_parquet_file(run, tmp_path):
         ("new.csv", r"there is no file new.csv; a text that looks like a path can be given by -"),
         ("my new reviews.csv", r"there is no file my new reviews.csv"),
         ("data/new", r"there is no file data/new"),
+        ("new.txt", r"there is no file new.txt"),
         ("notes.txt", r"notes.txt is not a table: its name must end in .csv"),
         ("other.csv", r"data.text_column: other.csv has no column 'text'; did you mean 'texts'\?"),
         (" ", r"the command line: the text is empty"),

@@ -21,6 +21,7 @@ from tnn.training.tasks.task import PredictionOptions
 
 DIGITS = 6  # of a probability
 LONGEST_SHOWN = 60  # characters of a text in a message
+FILES = (".txt", ".json", ".xls", ".xlsx", ".xz", ".gz", ".zip")  # endings of a word that is no text
 
 
 class _Input(NamedTuple):
@@ -65,7 +66,8 @@ def _inputs(source: str, columns: Columns) -> Iterator[_Input]:
 
 
 def _looks_like_a_path(source: str) -> bool:
-    return bool(source) and not any(map(str.isspace, source)) and ("/" in source or os.sep in source)
+    is_word = bool(source) and not any(map(str.isspace, source))
+    return is_word and ("/" in source or os.sep in source or source.lower().endswith(FILES))
 
 
 def _of_text(text: str, where: str, columns: Columns) -> _Input:
