@@ -9,11 +9,13 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import ByT5Tokenizer
 
 from tnn.data import byte_tokenizer, train_bpe
 from tnn.data.labelled_texts import (
     Columns,
     LabelledTexts,
+    TextEncoder,
     encode_texts,
     open_parts,
     open_whole,
@@ -93,10 +95,16 @@ def test_a_table_with_splits_keeps_them(tmp_path):
 def test_tokens_are_those_of_the_tokenizer(make, rows, length, tmp_path_factory):
     tokenizer, folder = text_tokenizer(make(), length), tmp_path_factory.mktemp("tokens")
     for given_rows in (rows, [(text,) for text, _ in rows]):
-        encoded = encode_texts(given_rows, tokenizer, folder)
-        expected = tokenizer(*map(list, zip(*given_rows, strict=True)), truncation=True)["input_ids"]
-        assert [encoded.row(k).tolist() for k in range(len(rows))] == expected
-        assert max(map(len, expected)) <= length
+        encoders = {whole: TextEncoder(tokenizer, whole=whole) for whole in (False, True)}
+        encoded = {whole: encode_texts(given_rows, encoder, folder) for whole, encoder in encoders.items()}
+        columns = list(map(list, zip(*given_rows, strict=True)))
+        cut, full = (tokenizer(*columns, truncation=truncation)["input_ids"] for truncation in (True, False))
+        assert [encoded[False].row(k).tolist() for k in range(len(rows))] == cut
+        assert [encoded[True].row(k).tolist() for k in range(len(rows))] == full
+        assert max(map(len, cut)) <= length
+        for encoder in encoders.values():
+            assert encoder.longer == sum(len(ids) > length for ids in full)
+            assert encoder.read == len(rows)
     assert not list(folder.iterdir())  # the file has no name
 
 
@@ -112,10 +120,39 @@ def test_examples(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
     columns = Columns(label="tags", kind="several")
     part = open_whole(open_tables(tmp_path / "a.jsonl")[""], columns, ("x", "y"))
-    encoded = encode_texts(part.texts(columns), text_tokenizer(byte_tokenizer(), 512), tmp_path)
+    encoded = encode_texts(part.texts(columns), TextEncoder(text_tokenizer(byte_tokenizer(), 512)), tmp_path)
     dataset = LabelledTexts(encoded, part.labels)
     assert [example["labels"].tolist() for example in map(dataset.__getitem__, range(3))] == [[1, 0], [0, 0], [1, 1]]
     assert dataset[0]["input_ids"].tolist() == [0, 101, 102, 2]
+
+
+def test_few_long_texts_are_encoded_at_once(tmp_path, monkeypatch):
+    """The tokenizer needs much memory for each character."""
+    texts = [("abc",), ("d" * 9,), ("e", "f"), ("g" * 20,), ("h",)]
+    expected = list(TextEncoder(text_tokenizer(byte_tokenizer(), 16)).encode(texts))
+    monkeypatch.setattr("tnn.data.labelled_texts.AT_ONCE", 10)
+    read = []
+
+    def reading():
+        for text in texts:
+            read.append(text)
+            yield text
+
+    rows = TextEncoder(text_tokenizer(byte_tokenizer(), 16)).encode(reading())
+    first = next(rows)
+    assert len(read) == 2
+    assert [row.tolist() for row in (first, *rows)] == [row.tolist() for row in expected]
+
+
+def test_a_tokenizer_without_a_limit_cuts_nothing():
+    encoder = TextEncoder(byte_tokenizer())
+    (ids,) = encoder.encode([("a" * 3000,)])
+    assert (len(ids), encoder.length, encoder.longer, encoder.summary()) == (3000, None, 0, "")
+
+
+def test_a_tokenizer_in_python():
+    with pytest.raises(ValueError, match=r"must have a tokenizer.json; got a ByT5Tokenizer, in Python"):
+        TextEncoder(ByT5Tokenizer())
 
 
 class Dataset(list):

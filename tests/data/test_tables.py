@@ -35,6 +35,8 @@ def as_parquet(rows):
 
 WRITERS = {
     "a.csv": as_csv,
+    "semicolons.csv": lambda rows: as_csv(rows, ";"),
+    "tabs.csv": lambda rows: as_csv(rows, "\t"),
     "a.tsv": lambda rows: as_csv(rows, "\t"),
     "a.csv.gz": lambda rows: gzip.compress(as_csv(rows)),
     "a.jsonl": lambda rows: "\n".join(map(json.dumps, rows)).encode(),
@@ -51,6 +53,21 @@ def test_every_format_gives_the_rows(name, rows, tmp_path_factory):
     table = open_tables(path)[""]
     assert table.columns == tuple(rows[0])
     assert list(table.rows()) == rows == list(table.rows())
+
+
+@pytest.mark.parametrize(
+    ("content", "row"),
+    [
+        ('a;b\n"1,5";2\n', {"a": "1,5", "b": "2"}),
+        ('"a,b";c\n1;2\n', {"a,b": "1", "c": "2"}),
+        ("a;b,c\n1;2,3\n", {"a;b": "1;2", "c": "3"}),
+        ("a\n1;2\n", {"a": "1;2"}),
+        ('"a\nb",c\n1,2;3\n', {"a\nb": "1", "c": "2;3"}),
+    ],
+)
+def test_the_first_line_tells_the_separator(tmp_path, content, row):
+    (tmp_path / "a.csv").write_text(content)
+    assert list(open_tables(tmp_path / "a.csv")[""].rows()) == [row]
 
 
 def test_a_folder_by_splits_and_a_folder_of_parts(tmp_path):
@@ -74,6 +91,8 @@ def test_a_folder_by_splits_and_a_folder_of_parts(tmp_path):
         ("a.csv", b"text,label\na\n", "must have 2 fields in each row, as its header; line 2 has 1"),
         ("a.csv", b"text,text\na,b\n", "must name each column once; it has 'text' twice"),
         ("a.csv", b'text\n"a\n', "line 2"),
+        ("a.csv", b'text;label\n"a, "b" c";1\n', "a.csv, line 2: a quote inside a quoted field must be written twice"),
+        ("a.csv", b"text;label,\na;b\n", "must have 2 fields in each row, as its header; line 2 has 1"),
         ("a.csv", b"text\na\xff\n", "a.csv is not a UTF-8 text: see byte 6"),
         ("a.jsonl", b'{"a": 1}\n[]\n', r"line 2: each line must be a JSON object; got '\[\]'"),
         ("a.parquet", b"PAR1", "is not a Parquet file"),

@@ -1,13 +1,16 @@
 """Chunk by chunk, a text gives what it gives in one pass."""
 
 import math
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tnn.models.chunks import iterate_hidden_states, iterate_logits, stream_loss
+from tnn import TNNConfig, TNNForSequenceClassification
+from tnn.models.chunks import iterate_hidden_states, iterate_logits, stream_class_logits, stream_loss
 
 LENGTH = 200
 CHUNKS = (1, 3, 64, 65, 1000)
@@ -222,3 +225,95 @@ def test_losses_refuse(tiny, ids):
         stream_loss(tiny("causal", rpe_input="normalized"), ids)
     with pytest.raises(ValueError, match="evaluation mode"):
         stream_loss(model.train(), ids)
+
+
+# --- one answer per text
+
+
+@cache
+def classifier(pooling, is_decoder, dtype, variant="decay"):
+    changes = (CAUSAL if is_decoder else BIDIRECTIONAL)[variant]
+    sizes = {"vocab_size": 64, "hidden_size": 8, "num_hidden_layers": 2, "rpe_size": 8, "rpe_num_layers": 2}
+    torch.manual_seed(0)
+    config = TNNConfig(
+        **{**sizes, "is_decoder": is_decoder, "pooling": pooling, "num_labels": 3, "initializer": "torch", **changes}
+    )
+    return TNNForSequenceClassification(config).eval().to(dtype)
+
+
+POOLINGS = ("mean", "first", "last")
+TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@pytest.mark.parametrize("is_decoder", [True, False], ids=["causal", "bidirectional"])
+@settings(max_examples=30)
+@given(
+    pooling=st.sampled_from(POOLINGS),
+    n=st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 31, 63, 64, 65, 97]),
+    chunk=st.sampled_from([1, 2, 3, 8, 13, 64, 65, 1000]),
+    seed=st.integers(0, 9),
+    special=st.booleans(),
+)
+def test_one_answer_for_a_text(is_decoder, dtype, pooling, n, chunk, seed, special):
+    model = classifier(pooling, is_decoder, dtype)
+    ids = torch.randint(3, 64, (n,), generator=torch.Generator().manual_seed(seed))
+    if special:  # <s> text <pad> text </s>, as far as there is room
+        ids = torch.cat([torch.tensor([0]), ids, torch.tensor([1]), ids.flip(0), torch.tensor([2])])
+    found = stream_class_logits(model, ids, chunk)
+    torch.testing.assert_close(found, one_pass(model, ids), atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype])
+    assert found.shape == (1, 3)
+    assert not found.requires_grad
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize(
+    ("is_decoder", "variant"),
+    [*((True, name) for name in CAUSAL), *((False, name) for name in BIDIRECTIONAL)],
+)
+def test_one_answer_of_every_kind_of_model(pooling, is_decoder, variant):
+    model = classifier(pooling, is_decoder, torch.float64, variant)
+    ids = torch.randint(3, 64, (LENGTH,), generator=torch.Generator().manual_seed(1))
+    tolerance = TOLERANCES[torch.float32 if variant == "batch norm" else torch.float64]
+    for text in (ids, iter(ids.split(7))):
+        torch.testing.assert_close(
+            stream_class_logits(model, text, 64), one_pass(model, ids), atol=tolerance, rtol=tolerance
+        )
+
+
+def test_every_token_counts_in_the_answer():
+    """So that the comparisons above compare something."""
+    ids = torch.randint(3, 64, (LENGTH,), generator=torch.Generator().manual_seed(1))
+    for pooling, place in (("mean", 0), ("mean", LENGTH - 1), ("first", 1), ("last", LENGTH - 2)):
+        model = classifier(pooling, pooling == "last", torch.float64)
+        other = ids.clone()
+        other[place] = 3 if ids[place] != 3 else 4
+        assert not torch.allclose(stream_class_logits(model, ids, 64), stream_class_logits(model, other, 64))
+
+
+def test_the_first_position_needs_the_first_chunk_only():
+    read = []
+
+    def pieces():
+        for number in range(100):
+            read.append(number)
+            yield torch.full((10,), 5)
+
+    stream_class_logits(classifier("first", True, torch.float64), pieces(), 10)
+    assert len(read) <= 2
+
+
+@pytest.mark.parametrize(
+    ("head", "changes", "ids", "message"),
+    [
+        ("token", {}, torch.arange(3, 9), "must be a TNNForSequenceClassification; got TNNForTokenClassification"),
+        ("sequence", {"decay": 0.5}, torch.empty(0, dtype=torch.long), "at least 1 token; got an empty one"),
+        ("sequence", {"decay": 1.0}, torch.arange(3, 9), "layer 0 has no bound on its lags"),
+        ("sequence", {"mixer": "attention"}, torch.arange(3, 9), "mixer 'attention' cannot run in chunks"),
+    ],
+)
+def test_no_answer(tiny, head, changes, ids, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        stream_class_logits(tiny(head, **changes), ids)

@@ -5,6 +5,7 @@ import datetime
 import json
 import random
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 from tnn.cli import app
 from tnn.data import byte_tokenizer, train_bpe
-from tnn.data.labelled_texts import Columns, LabelledTexts, encode_texts, open_whole, text_tokenizer
+from tnn.data.labelled_texts import Columns, LabelledTexts, TextEncoder, encode_texts, open_whole, text_tokenizer
 from tnn.data.labels import read_labels
 from tnn.data.tables import open_tables
 from tnn.models import TNNConfig, TNNForCausalLM, TNNForMaskedLM, TNNForSequenceClassification
@@ -96,9 +97,11 @@ def test_two_commands_from_a_table_to_predictions(run, tmp_path):
 def test_a_pipeline_gives_the_same_answers(run, tmp_path):
     classify = pipeline("text-classification", model=str(run), truncation=True)
     table = write(tmp_path / "odd.jsonl", [{"text": text} for text in ODD])
-    together, two = (list(predict(run, str(table), batch_size=size)) for size in (32, 2))
+    with pytest.warns(UserWarning, match="2 of 6 texts are longer than 128 tokens, and were cut"):
+        together, two = (list(predict(run, str(table), batch_size=size)) for size in (32, 2))
     for text, row, other in zip(ODD, together, two, strict=True):
-        (alone,) = predict(run, str(write(tmp_path / "one.jsonl", [{"text": text}])))
+        with warnings.catch_warnings(action="ignore"):
+            (alone,) = predict(run, str(write(tmp_path / "one.jsonl", [{"text": text}])))
         assert row["text"] == text
         for given in (other, alone):
             assert given["probabilities"] == pytest.approx(row["probabilities"], abs=2e-6)
@@ -191,6 +194,7 @@ def test_dates_of_a_parquet_file(run, tmp_path):
         ("new.csv", r"there is no file new.csv; a text that looks like a path can be given by -"),
         ("my new reviews.csv", r"there is no file my new reviews.csv"),
         ("data/new", r"there is no file data/new"),
+        ("new.txt", r"there is no file new.txt"),
         ("notes.txt", r"notes.txt is not a table: its name must end in .csv"),
         ("other.csv", r"data.text_column: other.csv has no column 'text'; did you mean 'texts'\?"),
         (" ", r"the command line: the text is empty"),
@@ -216,6 +220,120 @@ def test_options_of_other_models(run, tmp_path):
     assert re.fullmatch(r"error: \S+lm makes no predictions: tnn predict is for classifiers.*\n", done.stderr)
     done = invoke("evaluate", tmp_path / "lm", "fine", "--page", tmp_path / "page.html")
     assert re.fullmatch(r"error: there is no page about \S+lm: --page is for classifiers of texts.*\n", done.stderr)
+
+
+# --- long texts
+
+
+def closing_words(count, seed=0):
+    """The last word tells."""
+    rng = random.Random(seed)
+    for number in range(count):
+        label, word = rng.choice([("bad", "poor"), ("good", "fine")])
+        yield {"text": f"{number} {rng.choice(['a', 'one'])} film, all in all {word}", "label": label}
+
+
+def long_reviews():
+    """Two long ones that begin alike, between short ones."""
+    long = "some words about a film, " * 100
+    rows = [{"text": f"{long}all in all {word}", "label": label} for label, word in (("bad", "poor"), ("good", "fine"))]
+    return [*closing_words(3, seed=1), rows[0], *closing_words(40, seed=2), rows[1]]
+
+
+@pytest.fixture(scope="module")
+def last_word(tmp_path_factory, one_thread):
+    """A causal classifier that knows by the last word, trained on short texts and a long one."""
+    folder = tmp_path_factory.mktemp("last-word")
+    table = write(folder / "reviews.csv", [*closing_words(150), {"text": "x " * 200 + "fine", "label": "good"}])
+    changes = ["data.length=64", "model.is_decoder=true", "model.pooling=last", "training.steps=80"]
+    lines = []
+    train(recipe_of(table, *changes), folder / "run", log=lines.append)
+    (told,) = [line for text in lines for line in text.splitlines() if line.startswith("examples ")]
+    assert "; 1 of 151 texts are longer than 64 tokens, and were cut; tnn predict and tnn evaluate read them" in told
+    return folder / "run"
+
+
+@pytest.mark.slow
+def test_the_last_word_of_a_long_text(last_word, tmp_path):
+    table = write(tmp_path / "long.csv", long_reviews())
+    with pytest.warns(UserWarning, match="^2 of 45 texts are longer than 64 tokens, and were cut; --whole reads them"):
+        cut = list(predict(last_word, str(table)))
+    whole = list(predict(last_word, str(table), whole=True, batch_size=4, chunk=100))
+    labels = [row["label"] for row in whole]
+    assert [row["prediction"] for row in whole] == labels
+    assert cut[3]["probabilities"] == pytest.approx(cut[-1]["probabilities"], abs=2e-6)  # so that one is wrong
+    assert [row["prediction"] for number, row in enumerate(cut) if number not in (3, 44)] == labels[:3] + labels[4:-1]
+    classify = pipeline("text-classification", model=str(last_word))  # truncation=False
+    for row in whole:
+        (answer,) = classify(row["text"])
+        assert (answer["label"], answer["score"]) == (row["prediction"], pytest.approx(row["probability"], abs=1e-5))
+    cut_by_pipeline = classify(cut[3]["text"], truncation=True)[0]["score"]
+    assert cut_by_pipeline == pytest.approx(cut[3]["probability"], abs=1e-5)
+
+
+@pytest.mark.slow
+def test_scores_of_whole_texts(last_word, tmp_path):
+    table = write(tmp_path / "long.csv", long_reviews())
+    cut = invoke("evaluate", last_word, table)
+    assert f"accuracy       0.9778 on {table}, 45 examples" in cut.stdout
+    assert "2 of 45 texts are longer than 64 tokens, and were cut; --whole reads them to the end\n" in cut.stdout
+    whole = invoke("evaluate", last_word, table, "--whole", "--chunk", "100", "--page", tmp_path / "page.html")
+    assert f"accuracy       1.0000 on {table}, 45 examples" in whole.stdout
+    note = "2 of 45 texts are longer than 64 tokens, and were read whole"
+    assert f"{note}\n" in whole.stdout
+    assert f"<p>{note}</p>" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.slow
+def test_the_command_tells_of_cut_texts_once(last_word, tmp_path):
+    table = write(tmp_path / "long.csv", long_reviews())
+    with warnings.catch_warnings(action="default"):
+        done = invoke("predict", last_word, table, "--out", tmp_path / "out.csv")
+    counts = "2 of 45 texts are longer than 64 tokens, and were cut"
+    assert (done.exit_code, done.stderr) == (0, f"warning: {counts}; --whole reads them to the end\n")
+    done = invoke("predict", last_word, table, "--whole", "--out", tmp_path / "out.csv")
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_long_texts_that_cannot_be_read_in_chunks(tmp_path):
+    tokenizer, config = byte_tokenizer(), TNNConfig(vocab_size=260, mixer="attention", is_decoder=False, **SIZES)
+    TNNForSequenceClassification(config).save_pretrained(tmp_path / "attention")
+    text_tokenizer(tokenizer, 16).save_pretrained(tmp_path / "attention")
+    for number, (text, code) in enumerate((("short", 0), ("x" * 100, 1))):
+        done = invoke("predict", tmp_path / "attention", text, "--whole")
+        assert done.exit_code == code, number
+    assert done.stderr == "error: mixer 'attention' cannot run in chunks: it needs the whole text\n"
+    TNNForCausalLM(TNNConfig(vocab_size=260, **SIZES)).save_pretrained(tmp_path / "lm")
+    for command in ("predict", "evaluate"):
+        done = invoke(command, tmp_path / "lm", "some text", "--whole")
+        assert re.fullmatch(
+            r"error: --whole is for classifiers of texts in a table; \S+lm is of another task\n", done.stderr
+        )
+
+
+KINDS = {
+    "pairs": (["data.pair_column=b"], {"b": "y " * 90}, str),
+    "several": (["data.kind=several"], {}, lambda k: ["x", "y"][:k]),
+    "regression": (["data.kind=regression"], {}, float),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("changes", "more", "label"), KINDS.values(), ids=KINDS)
+def test_whole_texts_of_every_kind(changes, more, label, tmp_path):
+    """What is printed is that of one pass over the whole."""
+    rows = [{"text": f"text {k} {'x' * k}", "label": label(k % 3), **more} for k in range(40)]
+    table = write(tmp_path / "a.jsonl", rows)
+    train(recipe_of(table, "data.length=16", "training.steps=2", *changes), tmp_path / "run", log=quiet)
+    new = write(tmp_path / "new.jsonl", [{"text": "a", **dict.fromkeys(more, "c")}, {"text": "z " * 80, **more}])
+    classify = pipeline("text-classification", model=str(tmp_path / "run"))
+    for row in predict(tmp_path / "run", str(new), whole=True, chunk=30):
+        answers = classify([{"text": row["text"], **({"text_pair": row["b"]} if more else {})}], top_k=None)[0]
+        scores = {answer["label"]: answer["score"] for answer in answers}
+        assert scores == pytest.approx(row.get("probabilities", {"label": row["prediction"]}), abs=1e-5)
+    output = evaluate(tmp_path / "run", whole=True, chunk=30, page=tmp_path / "page.html")
+    assert "are longer than 16 tokens, and were read whole" in output
 
 
 # --- other kinds of labels
@@ -464,13 +582,17 @@ def test_the_page_shows_names_and_texts_as_they_are(tmp_path):
     """Nothing in a table becomes a part of the page."""
     text, name = "<script>alert(1)</script> & \x1b[2J", '"><img src=x>'
     write(tmp_path / "a.csv", [{"text": text, "label": name}, {"text": "b" * 2000, "label": "\n\nodd\n"}])
-    columns, tokenizer = Columns(), text_tokenizer(byte_tokenizer(), 4096)
+    columns, tokenizer = Columns(), text_tokenizer(byte_tokenizer(), 1024)
     part = open_whole(open_tables(tmp_path / "a.csv")[""], columns, (name, "odd"))
-    dataset = LabelledTexts(encode_texts(part.texts(columns), tokenizer, tmp_path), part.labels)
-    scored = ScoredTexts("<i>", part, dataset, np.array([[0.0, 3.0], [0.0, 1.0]]), np.array([0, 0]))
+    encoder = TextEncoder(tokenizer)
+    dataset = LabelledTexts(encode_texts(part.texts(columns), encoder, tmp_path), part.labels)
+    logits = np.array([[0.0, 3.0], [0.0, 1.0]])
+    scored = ScoredTexts("<i>", part, dataset, logits, np.array([0, 0]), cut=encoder.summary())
     page = label_page("<u>", [scored], tokenizer)
     assert not re.search(r"<(script|img|i|u)\b", page)
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; \N{REPLACEMENT CHARACTER}[2J" in page
     assert f"{'b' * 600}..." in page
     assert page.index("<td>3.049</td>") < page.index("<td>0.313</td>")  # the hardest first
     assert "accuracy       0.5000 on <i>, 2 examples; 0.5000 by the most frequent class" in label_text(scored)
+    note = "1 of 2 texts are longer than 1,024 tokens, and were cut; --whole reads them to the end"
+    assert label_text(scored).count(note) == page.count(note) == 1

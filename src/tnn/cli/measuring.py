@@ -23,10 +23,15 @@ def evaluate(
     stream: Annotated[
         bool, typer.Option("--stream", help="The text as one sequence, with the complete context.")
     ] = False,
-    chunk: Annotated[int, typer.Option(help="With --stream: tokens computed at once. No effect on the result.")] = 4096,
+    chunk: Annotated[
+        int, typer.Option(help="With --stream or --whole: tokens computed at once. No effect on the result.")
+    ] = 4096,
     page: Annotated[
         Path | None, typer.Option(metavar="F.html", help="Of a classifier of texts or tokens: its hardest texts.")
     ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Of a classifier of texts: read those longer than data.length to their end.")
+    ] = False,
 ) -> None:
     """Perplexity of a language model, or the scores of a classifier or a forecaster."""
     from tnn._files import check_writable
@@ -35,7 +40,7 @@ def evaluate(
     if page is not None:
         check_writable(page)
     quiet_transformers()
-    typer.echo(report(model, text, split=split, length=length, stream=stream, chunk=chunk, page=page))
+    typer.echo(report(model, text, split=split, length=length, stream=stream, chunk=chunk, page=page, whole=whole))
 
 
 def extrapolate(

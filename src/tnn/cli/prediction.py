@@ -23,6 +23,10 @@ def predict(
     figure: Annotated[Path | None, typer.Option(help="Draw a forecast into this .png, .svg or .pdf file.")] = None,
     horizon: Annotated[int | None, typer.Option(help="Steps to forecast.", show_default="as in training")] = None,
     batch_size: Annotated[int, typer.Option(help="Inputs that are computed at once.")] = 32,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Read texts to their end that are longer than data.length.")
+    ] = False,
+    chunk: Annotated[int, typer.Option(help="With --whole: tokens computed at once. No effect on the result.")] = 4096,
 ) -> None:
     """Predict labels of texts or tokens with probabilities, or the next values of series with intervals."""
     from tnn._checks import check_positive
@@ -31,6 +35,7 @@ def predict(
     from tnn.training.prediction import predict as run
 
     check_positive("batch_size", batch_size)
+    check_positive("chunk", chunk)
     if horizon is not None:
         check_positive("horizon", horizon)
     if out is not None:
@@ -39,7 +44,9 @@ def predict(
         check_figure(figure)
     kind = _format_of(out, format)
     quiet_transformers()
-    rows: Iterable[dict[str, Any]] = run(model, source, batch_size=batch_size, horizon=horizon)
+    rows: Iterable[dict[str, Any]] = run(
+        model, source, batch_size=batch_size, horizon=horizon, whole=whole, chunk=chunk
+    )
     if figure is not None:
         rows = list(rows)
     with _opened(out) as file:

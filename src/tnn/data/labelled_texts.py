@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import compress, islice
+from itertools import compress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
@@ -23,7 +23,8 @@ from tnn.data.tables import WHOLE, Row, Table, open_tables
 from tnn.data.text_splits import assign_splits, text_keys
 from tnn.data.tokenizers import highest_id
 
-AT_ONCE = 1024  # texts per call of the tokenizer
+AT_ONCE = 2**20  # characters per call of the tokenizer, or one text; it takes some 150 bytes of memory for each
+NO_LIMIT = 10**9  # tokenizers without one have a larger number for it
 MISSING_CLASS = -1  # in Hugging Face data sets
 Texts = tuple[str, ...]  # of a row: one, or a pair
 
@@ -211,6 +212,80 @@ def text_tokenizer(tokenizer: Any, length: int) -> Any:
     return tokenizer
 
 
+class TextEncoder:
+    """What `tokenizer(text, truncation=True)` makes of texts, or of pairs; with `whole`, nothing is cut off.
+
+    `length` is that of the tokenizer, None if it has none; `read` and `longer` count the texts so far, and those with
+    more tokens than that.
+
+    >>> from tnn.data import byte_tokenizer
+    >>> from tnn.data.labelled_texts import TextEncoder, text_tokenizer
+    >>> tokenizer, texts = text_tokenizer(byte_tokenizer(), length=4), [("a",), ("abc",)]
+    >>> encoder = TextEncoder(tokenizer)
+    >>> [ids.tolist() for ids in encoder.encode(texts)], encoder.longer, encoder.read
+    ([[0, 101, 2], [0, 101, 102, 2]], 1, 2)
+    >>> [ids.tolist() for ids in TextEncoder(tokenizer, whole=True).encode(texts)]
+    [[0, 101, 2], [0, 101, 102, 103, 2]]
+    """
+
+    def __init__(self, tokenizer: Any, *, whole: bool = False) -> None:
+        self.whole, self.read, self.longer = whole, 0, 0
+        self.length = tokenizer.model_max_length if tokenizer.model_max_length < NO_LIMIT else None
+        self.pad_id = tokenizer.pad_token_id or 0
+        self.dtype = np.dtype(np.uint16 if highest_id(tokenizer) < 2**16 else np.uint32)
+        self._backend = _backend(tokenizer, None if whole else self.length)
+
+    def encode(self, texts: Iterable[Texts]) -> Iterator[NDArray[Any]]:
+        """The token ids of each text."""
+        for batch in _batches(texts):
+            for encoding in self._backend.encode_batch_fast([text if len(text) > 1 else text[0] for text in batch]):
+                ids = np.array(encoding.ids, self.dtype)
+                self.read += 1
+                self.longer += self._is_longer(len(ids), encoding)
+                yield ids
+
+    def _is_longer(self, tokens: int, encoding: Any) -> bool:
+        if self.length is None or tokens < self.length:
+            return False
+        return tokens > self.length if self.whole else bool(encoding.overflowing)
+
+    def summary(self, advice: str = "--whole reads them to the end") -> str:
+        """In words how many texts were cut, or longer than that; empty if none was. The advice is for cut ones."""
+        if not self.longer:
+            return ""
+        counts, tokens = f"{self.longer:,} of {self.read:,}", f"{self.length:,} tokens"
+        if self.whole:
+            return f"{counts} texts are longer than {tokens}, and were read whole"
+        return f"{counts} texts are longer than {tokens}, and were cut; {advice}"
+
+
+def _backend(tokenizer: Any, length: int | None) -> Any:
+    """Twice as fast as the tokenizer itself, which also makes an attention mask and lists of all."""
+    from tokenizers import Tokenizer
+
+    if not hasattr(tokenizer, "backend_tokenizer"):
+        raise ValueError(f"the tokenizer must have a tokenizer.json; got a {type(tokenizer).__name__}, in Python")
+    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    backend.encode_special_tokens = tokenizer.split_special_tokens
+    backend.no_padding()
+    backend.no_truncation()
+    if length is not None:
+        backend.enable_truncation(length, direction=tokenizer.truncation_side)
+    return backend
+
+
+def _batches(texts: Iterable[Texts]) -> Iterator[list[Texts]]:
+    batch, characters = [], 0
+    for text in texts:
+        batch.append(text)
+        characters += sum(map(len, text))
+        if characters >= AT_ONCE:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
 class EncodedTexts(NamedTuple):
     """Token ids of many texts, one after the other, in a file that is mapped into memory and has no name."""
 
@@ -222,29 +297,16 @@ class EncodedTexts(NamedTuple):
         return torch.from_numpy(self.ids[start : self.ends[row]].astype(np.int64))
 
 
-def encode_texts(texts: Iterable[Texts], tokenizer: Any, folder: Path) -> EncodedTexts:
-    """What `tokenizer(text, truncation=True)` makes of many texts, or of pairs. `folder` has room for the file."""
-    backend, remaining = _truncating_backend(tokenizer), iter(texts)
-    dtype, ends = np.dtype(np.uint16 if highest_id(tokenizer) < 2**16 else np.uint32), array("q", [0])
+def encode_texts(texts: Iterable[Texts], encoder: TextEncoder, folder: Path) -> EncodedTexts:
+    """The token ids of many texts, or of pairs. `folder` has room for the file."""
+    ends = array("q", [0])
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryFile(dir=folder) as file:
-        while batch := list(islice(remaining, AT_ONCE)):
-            for encoding in backend.encode_batch_fast([text if len(text) > 1 else text[0] for text in batch]):
-                file.write(np.array(encoding.ids, dtype).tobytes())
-                ends.append(ends[-1] + len(encoding.ids))
+        for ids in encoder.encode(texts):
+            file.write(ids.tobytes())
+            ends.append(ends[-1] + len(ids))
         file.flush()
-        return EncodedTexts(np.memmap(file, dtype, "r"), np.array(ends[1:]))
-
-
-def _truncating_backend(tokenizer: Any) -> Any:
-    """Twice as fast as the tokenizer itself, which also makes an attention mask and lists of all."""
-    from tokenizers import Tokenizer
-
-    backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-    backend.encode_special_tokens = tokenizer.split_special_tokens
-    backend.no_padding()
-    backend.enable_truncation(tokenizer.model_max_length, direction=tokenizer.truncation_side)
-    return backend
+        return EncodedTexts(np.memmap(file, encoder.dtype, "r"), np.array(ends[1:]))
 
 
 class LabelledTexts(Dataset[dict[str, Tensor]]):
@@ -253,10 +315,10 @@ class LabelledTexts(Dataset[dict[str, Tensor]]):
     >>> from pathlib import Path
     >>> from tempfile import gettempdir
     >>> from tnn.data import byte_tokenizer
-    >>> from tnn.data.labelled_texts import LabelledTexts, encode_texts, text_tokenizer
+    >>> from tnn.data.labelled_texts import LabelledTexts, TextEncoder, encode_texts, text_tokenizer
     >>> from tnn.data.labels import read_labels
-    >>> tokenizer = text_tokenizer(byte_tokenizer(), length=512)
-    >>> encoded = encode_texts([("ab",), ("c",)], tokenizer, Path(gettempdir()))
+    >>> encoder = TextEncoder(text_tokenizer(byte_tokenizer(), length=512))
+    >>> encoded = encode_texts([("ab",), ("c",)], encoder, Path(gettempdir()))
     >>> LabelledTexts(encoded, read_labels(["x", "y"], "a.csv"))[1]
     {'input_ids': tensor([  0, 103,   2]), 'labels': tensor(1)}
     """

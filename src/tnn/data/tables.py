@@ -4,21 +4,25 @@ import csv
 import hashlib
 import io
 import json
+import logging
 import re
 import sys
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tnn._names import did_you_mean
 from tnn.data.compressed import OPENERS, reading
 
-SEPARATORS = {"csv": ",", "tsv": "\t"}
+SEPARATORS = {"csv": ",;\t", "tsv": "\t"}  # the first that is in the first line; a spreadsheet may write any
+QUOTED = re.compile(r'"[^"]*"?')
 KINDS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 SPLITS = {"train": "train", "valid": "validation", "validation": "validation", "dev": "validation", "test": "test"}
 WHOLE = ""  # the name of a table that is not split
+UNDOUBLED = "a quote inside a quoted field must be written twice, as every spreadsheet writes it"
 LONGEST_FIELD = 2**28  # characters of a field in a CSV file
 ROWS_AT_ONCE = 1024
 Row = dict[str, Any]
@@ -57,7 +61,8 @@ class Table:
 def open_tables(source: str | Path) -> dict[str, Table]:
     """The tables of a source by split: "train", "validation" and "test", or one table under "" if it is not split.
 
-    - a file that ends in .csv, .tsv, .jsonl (or .ndjson) or .parquet; all but .parquet may be compressed (.xz, .gz);
+    - a file that ends in .csv, .tsv, .jsonl (or .ndjson) or .parquet; all but .parquet may be compressed (.xz, .gz).
+      In a .csv, fields are separated by commas; without one in the first line by semicolons, and else by tabs;
     - a folder with such files named train, valid (or validation, or dev) and test;
     - any other folder of such files: their rows one after the other, by name;
     - "hf:PATH", "hf:NAME" or "hf:NAME:CONFIG": a Hugging Face data set.
@@ -140,11 +145,14 @@ def _read(path: Path) -> Iterator[Row]:
     return _read_jsonl(path) if kind == "jsonl" else _read_csv(path, SEPARATORS[str(kind)])
 
 
-def _read_csv(path: Path, separator: str) -> Iterator[Row]:
+def _read_csv(path: Path, separators: str) -> Iterator[Row]:
     """Quoted fields may hold line ends. Every row must have as many fields as the header."""
     csv.field_size_limit(min(LONGEST_FIELD, sys.maxsize))
     with reading(path) as file, io.TextIOWrapper(file, "utf-8-sig", newline="") as text:
-        rows = csv.reader(text, delimiter=separator, strict=True)
+        first = text.readline()
+        names = QUOTED.sub("", first)
+        separator = next((one for one in separators if one in names), separators[0])
+        rows = csv.reader(chain([first], text), delimiter=separator, strict=True)
         try:
             header = _check_header(next(rows, []), path)
             for row in rows:
@@ -155,7 +163,8 @@ def _read_csv(path: Path, separator: str) -> Iterator[Row]:
                     raise ValueError(f"{path} must have {len(header)} fields in each row, as its header; {got}")
                 yield dict(zip(header, row, strict=True))
         except csv.Error as error:
-            raise ValueError(f"{path}, line {rows.line_num}: {error}") from None
+            reason = UNDOUBLED if "expected after" in str(error) else error
+            raise ValueError(f"{path}, line {rows.line_num}: {reason}") from None
 
 
 def _check_header(header: list[str], path: Path) -> list[str]:
@@ -207,15 +216,34 @@ def load_hugging_face(name: str) -> dict[str, Any]:
     """The data sets of PATH, NAME or NAME:CONFIG by split, for the `datasets` library; its splits keep their names."""
     path, _, config = (name, "", "") if Path(name).exists() or ":" not in name else name.rpartition(":")
     try:
-        import datasets
+        import datasets  # noqa: F401
     except ModuleNotFoundError:
         raise ModuleNotFoundError("Hugging Face data sets need datasets: pip install 'toeplitz-nn[datasets]'") from None
     try:
-        if any((Path(path) / file).exists() for file in ("dataset_dict.json", "state.json")):
-            loaded = datasets.load_from_disk(path)
-        else:
-            loaded = datasets.load_dataset(path, config or None)
+        with _no_reports_of_retries():
+            return _load(path, config)
     except Exception as error:  # from the network, the hub, the files or the configuration
         reason = str(error).strip().split("\n")[0]
         raise ValueError(f"cannot load the Hugging Face data set {name}: {reason}") from error
+
+
+def _load(path: str, config: str) -> dict[str, Any]:
+    import datasets
+
+    if any((Path(path) / file).exists() for file in ("dataset_dict.json", "state.json")):
+        loaded = datasets.load_from_disk(path)
+    else:
+        loaded = datasets.load_dataset(path, config or None)
     return {str(k): v for k, v in loaded.items()} if isinstance(loaded, dict) else {"train": loaded}
+
+
+@contextmanager
+def _no_reports_of_retries() -> Iterator[None]:
+    """Without a network, the hub library reports each of its attempts; the last error says it all."""
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -6,7 +6,7 @@ from tnn._lazy import lazy_attributes, public_names
 
 if TYPE_CHECKING:
     from tnn.models.backbone import TNNModel, TNNPreTrainedModel
-    from tnn.models.chunks import iterate_hidden_states, iterate_logits, stream_loss
+    from tnn.models.chunks import iterate_hidden_states, iterate_logits, stream_class_logits, stream_loss
     from tnn.models.configuration import TNNConfig, TNNImageConfig, TNNSeriesConfig
     from tnn.models.export import DecodingStep, export_step
     from tnn.models.export_model import export_onnx
@@ -45,6 +45,7 @@ __all__ = [
     "iterate_logits",
     "list_presets",
     "load_preset",
+    "stream_class_logits",
     "stream_loss",
 ]
 
@@ -72,6 +73,7 @@ _HOMES = {
     "iterate_logits": "tnn.models.chunks",
     "list_presets": "tnn.models.presets",
     "load_preset": "tnn.models.presets",
+    "stream_class_logits": "tnn.models.chunks",
     "stream_loss": "tnn.models.chunks",
 }
 __getattr__ = lazy_attributes(__name__, _HOMES)

@@ -18,7 +18,12 @@ from tnn.layers import ToeplitzOperator
 from tnn.mixers.convolution import ConvolutionOperator
 from tnn.models.backbone import TNNModel
 from tnn.models.cache import TNNCache
-from tnn.models.heads import TNNForCausalLM, TNNForMaskedLM, TNNForTokenClassification
+from tnn.models.heads import (
+    TNNForCausalLM,
+    TNNForMaskedLM,
+    TNNForSequenceClassification,
+    TNNForTokenClassification,
+)
 from tnn.models.loss import CHUNK_ELEMENTS
 from tnn.models.memory import SteadyMemory
 
@@ -92,6 +97,43 @@ def stream_loss(model: Any, ids: Ids, chunk: int = 4096) -> StreamedLoss:
     check_positive("chunk", chunk)
     cache = _checked_backbone(_checked_causal(model)).new_cache()
     return _mean_loss(model, _windows(ids, chunk, after=1), cache)
+
+
+def stream_class_logits(model: Any, ids: Ids, chunk: int = 4096, *, halo: int | None = None) -> Tensor:
+    """Logits (1, num_labels) of a classifier of sequences, for a text of any length; equal to those of one pass.
+
+    The hidden states of a chunk are pooled and dropped. Arguments as in `iterate_logits`; the special tokens that the
+    tokenizer puts around a text belong to `ids`.
+
+    >>> import torch
+    >>> from tnn import TNNConfig, TNNForSequenceClassification
+    >>> from tnn.models.chunks import stream_class_logits
+    >>> config = TNNConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2, is_decoder=False, num_labels=3)
+    >>> stream_class_logits(TNNForSequenceClassification(config).eval(), torch.arange(100), chunk=64).shape
+    torch.Size([1, 3])
+    """
+    if not isinstance(model, TNNForSequenceClassification):
+        raise TypeError(f"model must be a TNNForSequenceClassification; got {type(model).__name__}")
+    pooled = _pool(iterate_hidden_states(model, ids, chunk, halo=halo), model.config.pooling)
+    with torch.no_grad():
+        logits: Tensor = model.classifier(pooled)
+    return logits
+
+
+@torch.no_grad()
+def _pool(states: Iterator[Tensor], how: str) -> Tensor:
+    """`tnn.models.classification.pool` of (1, n, d) that come in parts: (1, d). The sum is in float64."""
+    hidden = next(states, None)
+    if hidden is None:
+        raise ValueError("a text must have at least 1 token; got an empty one")
+    if how == "first":
+        return hidden[:, 0]
+    total, count = hidden.sum(1, dtype=torch.float64), hidden.shape[1]
+    for hidden in states:
+        if how == "mean":
+            total += hidden.sum(1, dtype=torch.float64)
+            count += hidden.shape[1]
+    return hidden[:, -1] if how == "last" else (total / count).to(hidden.dtype)
 
 
 @torch.no_grad()

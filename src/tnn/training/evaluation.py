@@ -27,6 +27,7 @@ def evaluate(
     stream: bool = False,
     chunk: int = 4096,
     page: Path | None = None,
+    whole: bool = False,
 ) -> str:
     """The perplexity of a language model, or the scores of a classifier or a forecaster, and how they were measured.
 
@@ -36,8 +37,9 @@ def evaluate(
         split: of the text, or part of the series; "test" by default.
         length: tokens per block, or values before a forecast; by default that of the training.
         stream: read the text as one sequence, each token predicted from all before it.
-        chunk: tokens that are computed at once in a stream; it has no effect on the result.
+        chunk: tokens that are computed at once in a stream, or of a long text; it has no effect on the result.
         page: a .html file for the scores and the hardest texts, of a classifier of texts or of tokens.
+        whole: of a classifier of texts, read those to their end that are longer than `data.length`.
 
     >>> from pathlib import Path
     >>> from tnn.training import evaluate
@@ -50,7 +52,14 @@ def evaluate(
     task, recipe = task_of(model, load_run_recipe(folder))
     if page is not None and not task.writes_page:
         raise ValueError(f"there is no page about {folder}: --page is for classifiers of texts or tokens in a table")
-    return task.evaluate(folder, model, recipe, EvaluationOptions(source, split, length, stream, chunk, page))
+    check_whole(task, folder, whole)
+    return task.evaluate(folder, model, recipe, EvaluationOptions(source, split, length, stream, chunk, page, whole))
+
+
+def check_whole(task: Task[Any], folder: Path, whole: bool) -> None:
+    """A ValueError if texts are to be read whole by a task that has no such choice."""
+    if whole and not task.reads_whole:
+        raise ValueError(f"--whole is for classifiers of texts in a table; {folder} is of another task")
 
 
 def load_model(folder: Path) -> Any:

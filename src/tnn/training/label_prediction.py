@@ -1,18 +1,21 @@
 """Labels of new texts: of a table, of one text, or of the lines of standard input."""
 
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from tnn.data.blocks import collate
-from tnn.data.labelled_texts import Columns, Texts, check_text
+from tnn.data.labelled_texts import Columns, TextEncoder, Texts, check_text
 from tnn.data.labels import Kind
 from tnn.data.tables import Row, open_tables, table_kind
+from tnn.training.label_logits import label_logits
 from tnn.training.scores import decide
+from tnn.training.tasks.task import PredictionOptions
 from tnn.training.text_source import source_kind
 
 DIGITS = 6  # of a probability
@@ -23,23 +26,29 @@ class _Input(NamedTuple):
     texts: Texts
 
 
-def predict_labels(model: Any, tokenizer: Any, columns: Columns, source: str, batch_size: int) -> Iterator[Row]:
+def predict_labels(
+    model: Any, tokenizer: Any, columns: Columns, source: str, options: PredictionOptions
+) -> Iterator[Row]:
     """Rows with the columns of a table, or with `text`, and the prediction of the model, in the order of the source.
 
     `prediction` is a class, a list of those with a probability above one half, or a number. For classes there are
     also its `probability` (not of several) and the `probabilities` of all. They are those of
-    `transformers.pipeline("text-classification")`. Texts are read and computed a batch at a time.
+    `transformers.pipeline("text-classification")`. Texts are read and computed a batch at a time. Long ones are
+    cut, and a warning after the last row tells how many; or read whole, as `options` says.
 
     >>> from pathlib import Path
     >>> from tnn.training import predict
     >>> next(predict(Path("runs/reviews"), "A fine film."))  # doctest: +SKIP
     {'text': 'A fine film.', 'prediction': 'good', 'probability': 0.98, 'probabilities': {'bad': 0.02, 'good': 0.98}}
     """
-    inputs = _inputs(source, columns)
-    while batch := list(islice(inputs, batch_size)):
-        logits = _logits(model, tokenizer, [one.texts for one in batch])
+    inputs, encoder = _inputs(source, columns), TextEncoder(tokenizer, whole=options.whole)
+    while batch := list(islice(inputs, options.batch_size)):
+        ids = [torch.from_numpy(row.astype(np.int64)) for row in encoder.encode(one.texts for one in batch)]
+        logits = label_logits(model, ids, encoder, options.chunk)
         for one, prediction in zip(batch, _predictions(model.config, logits), strict=True):
             yield one.row | prediction
+    if encoder.longer and not options.whole:
+        warnings.warn(encoder.summary(), stacklevel=2)
 
 
 def _inputs(source: str, columns: Columns) -> Iterator[_Input]:
@@ -66,18 +75,6 @@ def _of_tables(source: str, columns: Columns) -> Iterator[_Input]:
         for number, row in enumerate(table.rows(), start=1):
             texts = columns.texts_of(row, f"{table.name}, row {number}")
             yield _Input({name: row.get(name) for name in table.columns}, texts)
-
-
-@torch.inference_mode()
-def _logits(model: Any, tokenizer: Any, texts: list[Texts]) -> Tensor:
-    """(texts, labels)"""
-    ids = tokenizer(*map(list, zip(*texts, strict=True)), truncation=True)["input_ids"]
-    batch = collate(tokenizer.pad_token_id or 0)([{"input_ids": row} for row in ids])
-    del batch["labels"]
-    logits = model(**{key: value.to(model.device) for key, value in batch.items()}).logits.float().cpu()
-    if not logits.isfinite().all():
-        raise ArithmeticError("outputs of the model are NaN or infinite")
-    return logits
 
 
 def _predictions(config: Any, logits: Tensor) -> Iterator[Row]:

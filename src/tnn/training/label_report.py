@@ -28,6 +28,7 @@ MOST_CLASSES = 50  # in a table: the most frequent ones
 MOST_PREDICTED = 12  # classes of a confusion matrix on a terminal
 HARDEST = 20  # texts
 LONGEST_NAME, LONGEST_TEXT = 24, 600  # characters
+ENOUGH = 4 * LONGEST_TEXT + 4  # tokens: a character has up to four
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +41,7 @@ class ScoredTexts:
     logits: Array  # (n, labels)
     baseline: Array  # predictions of the most frequent class, or of the mean
     counted: Array | None = None  # predictions of naive Bayes on words, where it can predict
+    cut: str = ""  # in words, what became of long texts
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -85,6 +87,8 @@ def label_text(scored: ScoredTexts) -> str:
         f"{name:13}  {value:.4f} on {scored.split}, {len(scored.dataset):,} examples; {floors}"
         for name, value, floors in scored.scores()
     ]
+    if scored.cut:
+        lines.append(scored.cut)
     if scored.names:
         lines += ["", *aligned(*_class_table(scored))]
     matrix = scored.confusion()
@@ -128,6 +132,8 @@ def label_page(title: str, scored: Sequence[ScoredTexts], tokenizer: Any) -> str
 def _section(scored: ScoredTexts, tokenizer: Any) -> str:
     numbers = {f"{name}; {floors}": f"{value:.4f}" for name, value, floors in scored.scores()}
     parts = [f"<h2>{escape(scored.split)}, {len(scored.dataset):,} examples</h2>", headlines(numbers)]
+    if scored.cut:
+        parts.append(f"<p>{escape(scored.cut)}</p>")
     if scored.names:
         parts.append(table(*_class_table(scored), kind="named"))
     if (matrix := scored.confusion()) is not None:
@@ -152,7 +158,7 @@ def _hardest_rows(scored: ScoredTexts, tokenizer: Any) -> list[list[str]]:
 
 def _text(ids: list[int], tokenizer: Any) -> str:
     """What the model has read; the two texts of a pair with a bar between them."""
-    special = set(tokenizer.all_special_ids)
+    special, ids = set(tokenizer.all_special_ids), ids[:ENOUGH]
     texts = [tokenizer.decode(list(part)) for is_special, part in groupby(ids, special.__contains__) if not is_special]
     text = printable(" | ".join(texts))
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}..."

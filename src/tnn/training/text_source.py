@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 LONGEST_SHOWN = 60  # characters of a text in a message
+FILES = (".txt", ".json", ".xls", ".xlsx", ".xz", ".gz", ".zip")  # endings of a word that is no text
 
 
 def source_kind(source: str, is_file_name: Callable[[Path], bool]) -> Literal["lines", "file", "text"]:
@@ -26,4 +27,5 @@ def source_kind(source: str, is_file_name: Callable[[Path], bool]) -> Literal["l
 
 
 def _looks_like_a_path(source: str) -> bool:
-    return bool(source) and not any(map(str.isspace, source)) and ("/" in source or os.sep in source)
+    is_word = bool(source) and not any(map(str.isspace, source))
+    return is_word and ("/" in source or os.sep in source or source.lower().endswith(FILES))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field, NonNegativeInt, model_validator
@@ -17,6 +18,7 @@ from tnn.data.labelled_texts import (
     Columns,
     LabelledTexts,
     Part,
+    TextEncoder,
     encode_texts,
     open_parts,
     open_whole,
@@ -28,12 +30,13 @@ from tnn.data.tokenizers import load_tokenizer
 from tnn.data.tokens import cache_folder
 from tnn.models.loading import read_config
 from tnn.training.fingerprints import fingerprint
+from tnn.training.label_logits import label_logits
 from tnn.training.label_prediction import class_names, predict_labels
 from tnn.training.label_report import ScoredTexts, label_page, label_text
 from tnn.training.naive_bayes import NaiveBayes
 from tnn.training.schema import Recipe, Section
 from tnn.training.scores import BASELINES, HEADLINES, METRIC_NAMES, Array, constant_predictions, decide, score
-from tnn.training.tasks.classification import ClassificationTask, predict_set
+from tnn.training.tasks.classification import ClassificationTask
 from tnn.training.tasks.language import load_with_tokenizer
 from tnn.training.tasks.registry import register_task
 from tnn.training.tasks.setup import TrainingSetup, checked_model_folder, new_model
@@ -49,6 +52,7 @@ PROBLEM_TYPES: dict[Kind, str] = {
     "regression": "regression",
 }
 FEW = 5  # names in a message
+BATCH = 32  # texts that are scored at once
 
 
 class TableData(Section):
@@ -61,7 +65,7 @@ class TableData(Section):
     kind: Kind = "single"  # one class per text; "several" classes; or "regression": a number
     separator: str | None = Field(default=None, min_length=1)  # between several classes in one string
     class_weights: Literal["none", "balanced"] = "none"  # balanced: rare classes count as much as frequent ones
-    length: int = Field(default=512, ge=8)  # tokens; longer texts are cut
+    length: int = Field(default=512, ge=8)  # tokens; longer texts are cut, unless tnn predict or evaluate has --whole
     tokenizer: str | None = None  # None: that of model.start_from, or bytes. bpe:SIZE is trained on the training texts
     split_seed: NonNegativeInt = 0  # which texts are for validation and test, if the table has no such splits
 
@@ -91,6 +95,7 @@ class TableClassification(ClassificationTask[TableRecipe]):
     places = frozenset({"data.table"})
     source_key = "table"
     writes_page = True
+    reads_whole = True
 
     @property
     def model_classes(self) -> tuple[type, ...]:
@@ -101,7 +106,8 @@ class TableClassification(ClassificationTask[TableRecipe]):
         train = parts["train"]
         _warn_of_lone_classes(train)
         tokenizer = _make_tokenizer(recipe, train)
-        sets = _encode(parts, data.columns, tokenizer)
+        encoder = TextEncoder(tokenizer)
+        sets = {split: _encode(part, data.columns, encoder) for split, part in parts.items()}
         eval_sets = {"eval" if split == "validation" else split: sets[split] for split in sets if split != "train"}
         return TrainingSetup(
             lambda: _make_model(recipe, tokenizer, train.labels),
@@ -110,7 +116,7 @@ class TableClassification(ClassificationTask[TableRecipe]):
             collate(tokenizer.pad_token_id),
             processor=tokenizer,
             data_fingerprint=lambda: fingerprint([_content(dataset) for dataset in sets.values()]),
-            data_summary=_summary(parts),
+            data_summary=_summary(parts, encoder),
             metrics=_metrics(train.labels),
             metric="macro_f1" if data.class_weights == "balanced" else HEADLINES[data.kind],
             extra_eval_sets={name: dataset for name, dataset in eval_sets.items() if name != "eval"},
@@ -123,10 +129,12 @@ class TableClassification(ClassificationTask[TableRecipe]):
         parts, train = _parts_to_score(data, model, is_other=options.source is not None)
         counted = {} if train is None else _predict_by_counts(data.columns, train, parts)
         scored = []
-        for split, dataset in _encode(parts, data.columns, tokenizer).items():
-            logits = predict_set(folder, model, split, dataset, collate(tokenizer.pad_token_id)).predictions
+        for split, part in parts.items():
+            encoder = TextEncoder(tokenizer, whole=options.whole)
+            dataset = _encode(part, data.columns, encoder)
+            logits = _logits(model, dataset, encoder, options.chunk)
             baseline = constant_predictions(dataset.labels if train is None else train.labels, len(dataset))
-            scored.append(ScoredTexts(split, parts[split], dataset, logits, baseline, counted.get(split)))
+            scored.append(ScoredTexts(split, part, dataset, logits, baseline, counted.get(split), encoder.summary()))
         if options.page is not None:
             options.page.parent.mkdir(parents=True, exist_ok=True)
             write_text(options.page, label_page(str(folder), scored, tokenizer))
@@ -139,9 +147,7 @@ class TableClassification(ClassificationTask[TableRecipe]):
         if options.horizon is not None:
             raise ValueError("--horizon is for forecasts; this model predicts labels")
         columns = Columns() if recipe is None else recipe.data.columns
-        return predict_labels(
-            model, load_tokenizer(folder, model.config.vocab_size), columns, source, options.batch_size
-        )
+        return predict_labels(model, load_tokenizer(folder, model.config.vocab_size), columns, source, options)
 
     def describe(self, recipe: TableRecipe) -> dict[str, Any]:
         data = recipe.data
@@ -200,22 +206,28 @@ def _make_tokenizer(recipe: TableRecipe, train: Part) -> Any:
     return text_tokenizer(choose_tokenizer(recipe.data.tokenizer, recipe.model.start_from, texts), recipe.data.length)
 
 
-def _encode(parts: Mapping[str, Part], columns: Columns, tokenizer: Any) -> dict[str, LabelledTexts]:
-    folder = cache_folder()
-    return {
-        split: LabelledTexts(encode_texts(part.texts(columns), tokenizer, folder), part.labels)
-        for split, part in parts.items()
-    }
+def _encode(part: Part, columns: Columns, encoder: TextEncoder) -> LabelledTexts:
+    return LabelledTexts(encode_texts(part.texts(columns), encoder, cache_folder()), part.labels)
+
+
+def _logits(model: Any, dataset: LabelledTexts, encoder: TextEncoder, chunk: int) -> Array:
+    """(texts, labels)"""
+    places = range(len(dataset))
+    batches = (places[start : start + BATCH] for start in range(0, len(dataset), BATCH))
+    texts = ([dataset.texts.row(place) for place in batch] for batch in batches)
+    return np.concatenate([label_logits(model, batch, encoder, chunk).numpy() for batch in texts])
 
 
 def _content(dataset: LabelledTexts) -> list[Any]:
     return [list(dataset.texts), list(dataset.labels.names), dataset.labels.values, dataset.labels.ends]
 
 
-def _summary(parts: Mapping[str, Part]) -> str:
+def _summary(parts: Mapping[str, Part], encoder: TextEncoder) -> str:
     counts = ", ".join(f"{len(part.rows):,} {split}" for split, part in parts.items())
     names = parts["train"].labels.names
-    return f"{counts} texts" + (f" of {len(names):,} classes" if names else "")
+    texts = f"{counts} texts" + (f" of {len(names):,} classes" if names else "")
+    advice = "tnn predict and tnn evaluate read them to the end with --whole"
+    return f"{texts}; {encoder.summary(advice)}" if encoder.longer else texts
 
 
 def _metrics(labels: Labels) -> Callable[["EvalPrediction"], Metrics]:

@@ -26,6 +26,7 @@ class EvaluationOptions:
     stream: bool = False
     chunk: int = 4096
     page: Path | None = None  # a file for a page about the result, if the task writes one
+    whole: bool = False  # read texts to their end that are longer than those of the training, if the task can
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class PredictionOptions:
 
     batch_size: int = 32
     horizon: int | None = None  # steps ahead, of a forecast; None: as in training
+    whole: bool = False  # read texts to their end that are longer than those of the training, if the task can
+    chunk: int = 4096  # tokens of such a text that are computed at once
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Task(Generic[RecipeType]):
     places: frozenset[str] = frozenset()  # keys that say where the data are: they may change if the data are the same
     former_data: Mapping[str, Any] = {}  # what saved recipes mean whose section `data` has not yet these keys
     writes_page: bool = False  # whether `evaluate` knows the option `page`
+    reads_whole: bool = False  # whether `evaluate` and `predict` know the option `whole`
 
     @property
     def model_classes(self) -> tuple[type, ...]:
