@@ -6,6 +6,7 @@
 #   make faults     many rounds of killed, damaged and starved trainings (ROUNDS=20); the counts go to results/faults.md
 #   make fuzz       commands with odd words and damaged files: make fuzz CASES=10000 OUT=results/fuzz.md
 #   make sanitize   the native kernel's tests under the address and undefined-behaviour sanitizers (GCC, CMake)
+#   make ecosystem  tools of others on a saved model: lm-evaluation-harness, TRL, transformers serve (installs 220 MB)
 #   make conformance  transformers' own common tests: TRANSFORMERS_TESTS=path of a checkout of transformers
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ BIN := .venv/bin
 WORKERS ?= logical
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: demo test quick lint faults fuzz sanitize conformance clean
+.PHONY: demo test quick lint faults fuzz sanitize conformance ecosystem clean
 
 test: lint
 	$(PYTEST)
@@ -52,6 +53,9 @@ conformance: .venv/conformance
 	@test -n "$(TRANSFORMERS_TESTS)" || { echo "set TRANSFORMERS_TESTS to a checkout of transformers" >&2; exit 2; }
 	TRANSFORMERS_TESTS="$(TRANSFORMERS_TESTS)" $(PYTEST) tests/conformance
 
+ecosystem: .venv/ecosystem
+	$(PYTEST) tests/ecosystem
+
 SOURCES := pyproject.toml constraints.txt $(wildcard csrc/*)
 INSTALL = $(PYTHON) -m venv .venv && $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 
@@ -65,6 +69,10 @@ INSTALL = $(PYTHON) -m venv .venv && $(BIN)/python -m pip install --quiet --cons
 
 .venv/conformance: .venv/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[conformance]'
+	touch $@
+
+.venv/ecosystem: .venv/ready
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[ecosystem]'
 	touch $@
 
 clean:

@@ -22,7 +22,6 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-import tnn
 from paper.__main__ import app as paper_app
 from paper.catalogue import EXPERIMENTS
 from paper.harness.trial import Options
@@ -103,8 +102,6 @@ def test_readme_shows_what_its_example_prints():
 def _own_registrations(monkeypatch):
     """What an example registers is forgotten after it: other tests share the process."""
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
-    for cls in (tnn.TNNConfig, tnn.TNNForCausalLM):
-        monkeypatch.setattr(cls, "_auto_class", cls._auto_class)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -235,28 +234,6 @@ AutoConfig.for_model("tnn")
 def test_auto_config_by_name():
     config = AutoConfig.for_model("tnn", hidden_size=32)
     assert (config.hidden_size, config.num_hidden_layers) == (32, 7)
-
-
-@pytest.mark.slow
-def test_hub_code_loads_where_tnn_was_not_imported(tiny, tmp_path):
-    """register_for_auto_class: the checkpoint carries code, so that trust_remote_code finds the classes."""
-    code = f"""
-from tnn import TNNConfig, TNNForCausalLM
-TNNConfig.register_for_auto_class()
-TNNForCausalLM.register_for_auto_class("AutoModelForCausalLM")
-TNNForCausalLM(TNNConfig(vocab_size=64, hidden_size=16, num_hidden_layers=1)).save_pretrained({str(tmp_path)!r})
-"""
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-    assert "auto_map" in (tmp_path / "config.json").read_text()
-    code = f"""
-import torch
-from transformers import AutoModelForCausalLM
-model = AutoModelForCausalLM.from_pretrained({str(tmp_path)!r}, trust_remote_code=True)
-assert model(torch.tensor([[5, 6, 7]])).logits.shape == (1, 3, 64)
-"""
-    environment = {"HF_HOME": str(tmp_path / "cache"), "PATH": str(Path(sys.executable).parent)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
 
 
 # --- Trainer

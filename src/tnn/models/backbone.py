@@ -22,6 +22,7 @@ from tnn.models.cache import TNNCache
 from tnn.models.configuration import TNNBlockConfig, TNNConfig
 from tnn.models.inputs import check_ids, find_sequences, positions_in_documents
 from tnn.models.positions import PositionEmbedding
+from tnn.models.remote_code import is_own
 from tnn.streaming import new_state
 
 logger = logging.get_logger(__name__)
@@ -61,6 +62,12 @@ class TNNPreTrainedModel(PreTrainedModel):
             return super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
         except SafetensorError as error:
             raise OSError(f"weights of {pretrained_model_name_or_path} are damaged or cut short: {error}") from error
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = "AutoModel") -> None:
+        """For models of your own. Ours need nothing: every saved folder has the code that loads them."""
+        if not is_own(cls):
+            super().register_for_auto_class(auto_class)
 
     def _init_weights(self, module: nn.Module) -> None:
         """Every parameter and buffer, as `from_pretrained` builds on the meta device; loaded ones are left alone.

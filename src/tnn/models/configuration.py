@@ -7,6 +7,8 @@ from difflib import get_close_matches
 from functools import cache
 from itertools import pairwise
 from numbers import Real
+from os import PathLike
+from pathlib import Path
 from typing import Any, ClassVar
 
 from transformers import GenerationConfig, PreTrainedConfig
@@ -19,6 +21,7 @@ from tnn.layers.norm import NORMS
 from tnn.mixers import find_mixer
 from tnn.mixers.block import TNNBlock
 from tnn.models.migration import current_fields
+from tnn.models.remote_code import auto_map, is_own, write_code
 
 logger = logging.get_logger(__name__)
 
@@ -165,6 +168,21 @@ class TNNBlockConfig(PreTrainedConfig):
     def layer_mixers(self) -> list[str]:
         """The name of each layer's mixer."""
         return self.mixer if isinstance(self.mixer, list) else [self.mixer] * self.num_hidden_layers
+
+    def save_pretrained(self, save_directory: str | PathLike[str], push_to_hub: bool = False, **kwargs: Any) -> None:
+        """As in transformers. With the file that lets tools load the folder which never import `tnn`."""
+        own = is_own(type(self))
+        if own:
+            self.auto_map = auto_map(type(self).__name__, self.model_type, self.architectures)
+        super().save_pretrained(save_directory, push_to_hub, **kwargs)
+        if own:
+            write_code(Path(save_directory))
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: Any = "AutoConfig") -> None:
+        """For configurations of your own. Ours need nothing: every folder has the code that loads them."""
+        if not is_own(cls):
+            super().register_for_auto_class(auto_class)
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:

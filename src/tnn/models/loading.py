@@ -18,6 +18,7 @@ from tnn._machine import physical_memory
 from tnn._names import listed
 from tnn.models.configuration import TNNBlockConfig
 from tnn.models.finite import find_non_finite
+from tnn.models.remote_code import CODE
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -41,7 +42,8 @@ def read_config(folder: Path, **changes: Any) -> Any:
     try:
         config: Any = AutoConfig.from_pretrained(folder, **LOCAL)
     except Exception as error:  # transformers trusts the types in the file, so that wrong ones can fail anywhere
-        if "trust_remote_code" in str(error):  # transformers' advice, which no command can follow
+        foreign = CODE.stem not in str(content.get("auto_map"))
+        if foreign and "trust_remote_code" in str(error):  # transformers' advice, which no command can follow
             raise ValueError(f"{path}: the model needs code of its own, and commands run none") from error
         kind = content.get("model_type")
         if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
