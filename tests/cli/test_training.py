@@ -83,10 +83,28 @@ def test_a_recipe_that_was_written_trains(corpus):
     assert yaml.safe_load(Path("runs/my/recipe.yaml").read_text())["data"]["corpus"] == "corpus"
 
 
+def test_a_recipe_for_a_table():
+    """With how it is read; line ends and the marks of the table are not text."""
+    Path("notes.csv").write_text("id,note\n" + "".join(f'{i},"note {i}\nits end"\n' for i in range(200)))
+    done = train("--init", "my.yaml", "--data", "notes.csv", "data.text_column=note", "data.bad_files=skip")
+    assert done.exit_code == 0, done.output
+    data = load_recipe("my.yaml").data
+    assert (data.corpus, data.text_column, data.bad_files) == ("notes.csv", "note", "skip")
+    size = sum(len(f"note {i}\nits end") for i in range(200))
+    megabytes = float(re.search(r"[\d.]+(?= MB)", done.stdout)[0])
+    assert megabytes == pytest.approx(0.9 * size / 1e6, rel=0.02)
+
+
 BAD = {
     "only --init": (("--init", "my.yaml"), "--init writes a recipe for a text: give it with --data"),
     "only --data": (("--data", "corpus"), "--data is for --init; to train on corpus, give data.corpus=corpus"),
-    "a recipe too": (("tnn-mini", "--init", "my.yaml", "--data", "corpus"), "trains nothing: leave out tnn-mini"),
+    "a recipe too": (
+        ("tnn-mini", "--init", "my.yaml", "--data", "corpus"),
+        "trains nothing: leave out tnn-mini; only data.text",
+    ),
+    "a change": (("--init", "my.yaml", "--data", "corpus", "data.length=9"), "leave out data.length=9; only data.text"),
+    "no column": (("--init", "my.yaml", "--data", "old.csv"), "is a table: name the column of its texts"),
+    "no such rule": (("--init", "my.yaml", "--data", "corpus", "data.lines=no"), "lines must be one of auto, keep"),
     "not YAML": (("--init", "my.txt", "--data", "corpus"), r"--init must be the name of a \.yaml file; got my\.txt"),
     "exists": (("--init", "old.yaml", "--data", "corpus"), r"old\.yaml exists already"),
     "no folder": (("--init", "corpus/train.txt/a.yaml", "--data", "corpus"), "is not a folder"),
@@ -99,6 +117,7 @@ BAD = {
 @pytest.mark.parametrize(("words", "message"), BAD.values(), ids=BAD)
 def test_bad_input(corpus, words, message):
     Path("old.yaml").write_text("mine")
+    Path("old.csv").write_text("id,note\n1,a\n")
     Path("latin").write_bytes(b"abc\xff" * 999)
     Path("little").write_text("a few words")
     done = train(*words)

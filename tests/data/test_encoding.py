@@ -34,7 +34,9 @@ ENDS = [
     "\0",
     "\u3000",
 ]
-EMOJI = ["😀", "👩‍👩‍👧", "🇺🇦", "é", "e\u0301", "漢字", "नमस्ते"]
+EMOJI = ["😀", "👩‍👩‍👧", "🇺🇦", "é", "e\u0301", "漢字", "नमस्ते", "👍🏽", "\u0301", "\u200d", "\ufe0f"]
+NAMES = [f"{kind}{end}" for kind in ("bytes", "trained", "gpt2") for end in ("", " with a mask")]
+NAMES += ["saved", "tokenizer.json"]
 TEXTS = st.one_of(
     st.text(st.characters(codec="utf-8")),
     st.lists(st.sampled_from([*WORDS, *ENDS, *EMOJI, "a", "B", "7"])).map("".join),
@@ -45,10 +47,15 @@ TEXTS = st.one_of(
 def tokenizers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokenizers")
     write_gpt2(folder / "gpt2")
-    trained = train_bpe([CODE] * 3, 320)
-    trained.save_pretrained(folder / "saved")
-    made = {"bytes": byte_tokenizer(), "bytes with a mask": byte_tokenizer(mask=True), "trained": trained}
-    return made | {"gpt2": gpt2_tokenizer(folder / "gpt2"), "saved": make_tokenizer(folder / "saved")}
+    made = {}
+    for end, mask in (("", False), (" with a mask", True)):
+        made[f"bytes{end}"] = byte_tokenizer(mask)
+        made[f"trained{end}"] = train_bpe([CODE] * 3, 320, mask)
+        made[f"gpt2{end}"] = gpt2_tokenizer(folder / "gpt2", mask)
+    made["trained"].save_pretrained(folder / "saved")
+    made["saved"] = make_tokenizer(folder / "saved")
+    (folder / "saved" / "tokenizer_config.json").unlink()
+    return made | {"tokenizer.json": make_tokenizer(folder / "saved" / "tokenizer.json")}
 
 
 def random_text(generator):
@@ -59,7 +66,7 @@ def random_text(generator):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bytes", "bytes with a mask", "trained", "gpt2", "saved"])
+@pytest.mark.parametrize("name", NAMES)
 def test_ten_thousand_texts_are_decoded_exactly(tokenizers, name):
     """By each tokenizer; as ids of a training, too, where the name of a special token is text."""
     tokenizer, generator = tokenizers[name], random.Random(name)

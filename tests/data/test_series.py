@@ -209,6 +209,22 @@ def test_covariates_go_on_to_the_end_of_the_labels():
     assert "known" not in SeriesWindows([made(10)], [(6, 10)], context=3, horizon=2)[0]
 
 
+@given(context=st.integers(1, 6), horizon=st.integers(1, 4), recent=st.integers(1, 5))
+def test_the_recent_past_ends_before_the_forecast(context, horizon, recent):
+    windows = SeriesWindows([made(40, known=40)], [(3, 40)], context=context, horizon=horizon, recent=recent)
+    first = max(3, context + recent)
+    assert len(windows) == 40 - first - horizon + 1
+    for row, window in enumerate(map(windows.__getitem__, range(len(windows))), start=first):
+        assert window["labels"][0].item() == row
+        before = row - recent
+        assert window["recent_values"][:, 0].tolist() == [*range(before - context, before)]
+        assert window["recent_known"][:, 0].tolist() == [*range(before - context, row - 1 + horizon)]
+        labels = window["recent_labels"][:, 0]
+        assert labels[:recent].tolist() == [*range(before, row)]
+        assert len(labels) == recent + horizon - 1
+        assert labels[recent:].isnan().all()
+
+
 def test_an_empty_table_and_a_file_of_bytes(tmp_path):
     with pytest.raises(ValueError, match="has no rows"):
         table(tmp_path, "x\n")

@@ -13,8 +13,10 @@ from tnn.cli import app
 from tnn.data.series import Series
 from tnn.data.windows import SeriesWindows
 from tnn.models import TNNSeriesConfig
-from tnn.training.forecasts import LinearAutoregression, SeasonalNaive, score
-from tnn.training.recipe import load_recipe
+from tnn.training.evaluation import load_model
+from tnn.training.forecasts import LinearAutoregression, SeasonalNaive, batches, calibrated, model_forecaster, score
+from tnn.training.recipe import load_recipe, load_saved_recipe
+from tnn.training.tasks.forecasting import split_windows
 from tnn.training.tasks.registry import find_task
 
 LEVELS = TNNSeriesConfig().quantiles
@@ -73,7 +75,7 @@ def test_one_column_from_the_table_to_the_forecast(place):
     lines = good("evaluate", "run").splitlines()
     assert lines[0].split("  ")[-1].strip() == "coverage of 90%"
     assert [line[8:29].strip() for line in lines[1:4]] == ["this model", "seasonal naive", "linear autoregression"]
-    assert lines[2].split()[3:5] == ["0", "0.0000"]  # the season repeats exactly
+    assert lines[2].split()[3:5] == ["0", "0"]  # the season repeats exactly
     assert lines[4].startswith("7 forecasts of 4 steps")
     assert good("evaluate", "run", "load.csv", "--split", "validation", "--length", "20") != "\n".join(lines)
 
@@ -117,7 +119,7 @@ def test_many_series_of_several_columns_with_covariates_and_missing_values(place
     assert config["known_mean"] == [0.5]
     lines = good("evaluate", "run").splitlines()
     assert [line.split()[0] for line in lines[1:10]] == ["x"] * 3 + ["y"] * 3 + ["all"] * 3
-    assert [line.split()[-3:-1] for line in lines[4:7]] == [["0", "0.0000"]] * 3  # a constant column
+    assert [line.split()[-3:-1] for line in lines[4:7]] == [["0", "0"]] * 3  # a constant column
 
     error = refused("predict", "run", "cities.csv", "--out", "forecast.jsonl")
     assert "series 'Rome' must have 4 rows after its last value, with the covariates of data.known and empty" in error
@@ -245,6 +247,54 @@ def test_linear_autoregression_finds_a_linear_rule_with_gaps_in_the_labels():
     found, other = score(model, test, LEVELS), score(naive, test, LEVELS)
     assert found.mae[0] < 0.6 * other.mae[0]
     assert 0.75 < found.coverage[0] < 1
+
+
+# --- intervals
+
+
+def of_noise(scale, generator, origins=400, horizon=3):
+    """Quantiles of noise with the deviation 1, and values with another one."""
+    levels = [0.05, 0.25, 0.5, 0.75, 0.95]
+    known = np.quantile(generator.standard_normal(100_000), levels)
+    recent = np.tile(known, (1, origins, horizon, 1, 1))
+    return levels, recent, scale * generator.standard_normal((1, origins + horizon - 1, 1))
+
+
+@pytest.mark.parametrize("scale", [0.5, 1, 3])
+def test_intervals_are_as_wide_as_recent_ones_should_have_been(scale):
+    levels, recent, labels = of_noise(scale, np.random.default_rng(0))
+    found = calibrated(recent[:, 0], recent, labels, levels)
+    low, lower, median, upper, high = found[0, 0, 0]
+    assert median == recent[0, 0, 0, 0, 2]
+    for ends, share in (((low, high), 0.9), ((lower, upper), 0.5)):
+        assert np.mean((ends[0] <= labels) & (labels <= ends[1])) == pytest.approx(share, abs=0.02)
+    assert np.all(np.diff(found) >= 0)
+
+
+def test_what_is_not_known_calibrates_nothing():
+    levels, recent, labels = of_noise(3, np.random.default_rng(0), origins=5)
+    same = calibrated(recent[:, 0], recent, np.full_like(labels, np.nan), levels)
+    assert np.array_equal(same, recent[:, 0])
+    without_partner = calibrated(recent[:, 0], recent, labels, [0.1, *levels[1:]])
+    assert np.array_equal(without_partner, recent[:, 0])
+    constant = np.zeros_like(recent)
+    assert np.array_equal(calibrated(constant[:, 0], constant, labels, levels), constant[:, 0])
+
+
+@pytest.mark.slow
+def test_a_prediction_is_the_forecast_that_the_evaluation_scores(place):
+    """From the same row; and its intervals differ from those of the model alone, which a short table has."""
+    values = np.random.default_rng(0).standard_normal(200).round(3)
+    write(place / "whole.csv", {"x": values})
+    train("whole.csv")
+    model, data = load_model(place / "run"), load_saved_recipe(place / "run" / "recipe.yaml").data
+    windows = split_windows([Series("", values[:, None], np.empty((200, 0)))], data, recent=data.origins).test
+    expected = model_forecaster(model)(next(batches([windows[5]])))[0, :, 0]
+    for rows, is_calibrated in ((range(185), True), (range(140, 185), False)):
+        write(place / "past.csv", {"x": values[rows]})
+        found = [json.loads(line)["quantiles"] for line in good("predict", "run", "past.csv").splitlines()]
+        same = np.allclose([[*row.values()] for row in found], expected, atol=1e-4)
+        assert same == is_calibrated
 
 
 # --- acceptance

@@ -63,8 +63,6 @@ def _write_recipe(path: Path | None, source: str | None, words: list[str]) -> No
         raise ValueError(f"--data is for --init; to train on {source}, give data.corpus={source}")
     if source is None:
         raise ValueError("--init writes a recipe for a text: give it with --data")
-    if words:
-        raise ValueError(f"--init writes a recipe, and trains nothing: leave out {shlex.join(words)}")
     if path.suffix not in (".yaml", ".yml"):
         raise ValueError(f"--init must be the name of a .yaml file; got {path}")
     if path.exists():
@@ -72,10 +70,24 @@ def _write_recipe(path: Path | None, source: str | None, words: list[str]) -> No
     check_writable(path)
     from tnn.training.new_recipe import new_recipe
 
-    text = new_recipe(source)
+    text = new_recipe(source, **_reading(words))
     write_text(path, text)
     about = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")]
     typer.echo("\n".join([*about, f"train it with: {shlex.join(['tnn', 'train', str(path)])}"]))
+
+
+def _reading(words: list[str]) -> dict[str, str]:
+    """How a text is read, from words such as data.text_column=NAME."""
+    from tnn.training.new_recipe import READING
+
+    known = {f"data.{name}": name for name in READING}
+    changes = {word: word.partition("=") for word in words}
+    if wrong := [word for word, (key, equals, _) in changes.items() if not equals or key not in known]:
+        allowed = ", ".join(known)
+        raise ValueError(
+            f"--init writes a recipe, and trains nothing: leave out {shlex.join(wrong)}; only {allowed} apply"
+        )
+    return {known[key]: value for key, _, value in changes.values()}
 
 
 def _train(words: list[str], out: Path | None, resume: bool, allow_changed_data: bool) -> None:

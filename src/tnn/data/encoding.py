@@ -93,11 +93,11 @@ def _document_encoder(encode_all: Callable[[list[str]], list[np.ndarray]], eos: 
     end = np.array([eos], id_type(len(line_ending)))
 
     def encode(pieces: list[str | None]) -> tuple[np.ndarray, np.ndarray]:
-        rows = []
+        parts = []
         for batch in batches(pieces, BATCH):
             encoded = iter(encode_all([piece for piece in batch if piece is not None]))
-            rows += [end if piece is None else next(encoded) for piece in batch]
-        ids = np.concatenate(rows)
+            parts.append(np.concatenate([end if piece is None else next(encoded) for piece in batch]))
+        ids = np.concatenate(parts)
         return ids, np.union1d(np.flatnonzero(line_ending[ids]) + 1, len(ids))  # a shard ends a line too
 
     return encode

@@ -1,6 +1,10 @@
-"""Series of numbers over time, from the rows of a table: checked, with NaN where a value is missing."""
+"""Series of numbers over time, from the rows of a table: checked, with NaN where a value is missing.
+
+Nothing but numbers and times is kept of a row: a table may have many millions.
+"""
 
 import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,9 +82,12 @@ def read_series(table: Table, columns: Columns) -> list[Series]:
         where = f"{table.name}, row {number}"
         name = "" if columns.series is None else _name(row, columns.series, where)
         group = groups.setdefault(name, _Group())
+        values = [_number(row.get(column), column, where) for column in targets]
         group.rows.append(number)
-        group.values.append([_number(row.get(column), column, where) for column in targets])
-        group.known.append([_known_number(row.get(column), column, where) for column in columns.known])
+        group.values.extend(values)
+        group.known.extend(_known_number(row.get(column), column, where) for column in columns.known)
+        if not columns.known or not all(map(math.isnan, values)):
+            group.last = len(group.rows) - 1
         if columns.time is not None:
             group.add_time(row.get(columns.time), columns.time, where)
     return [_series(table, name, group, targets) for name, group in groups.items()]
@@ -118,34 +125,35 @@ def _numeric_columns(table: Table, names: Sequence[str]) -> tuple[str, ...]:
 class _Group:
     """The rows of one series."""
 
-    rows: list[int] = field(default_factory=list)  # their numbers in the table, from 1
-    values: list[list[float]] = field(default_factory=list)
-    known: list[list[float]] = field(default_factory=list)
+    rows: "array[int]" = field(default_factory=lambda: array("q"))  # their numbers in the table, from 1
+    values: "array[float]" = field(default_factory=lambda: array("d"))  # of all targets, row by row
+    known: "array[float]" = field(default_factory=lambda: array("d"))
     times: list[Moment] = field(default_factory=list)
-    time_cells: list[Any] = field(default_factory=list)
+    last: int = 0  # the row with the last value; those after it are the future of known covariates
+    time_cell: Any = None  # of that row
 
     def add_time(self, cell: Any, column: str, where: str) -> None:
         try:
             self.times.append(parse_time(cell))
         except ValueError as error:
             raise ValueError(f"{where}, column {column!r}: {error}") from None
-        self.time_cells.append(cell)
+        if self.last == len(self.times) - 1:
+            self.time_cell = cell
 
 
 def _series(table: Table, name: str, group: _Group, targets: Sequence[str]) -> Series:
     where = f"{table.name}, series {name!r}" if name else table.name
-    values, known = np.array(group.values), np.array(group.known)
-    observed = ~np.isnan(values)
-    for column, found in zip(targets, observed.any(0), strict=True):
+    count = len(group.rows)
+    values, known = np.array(group.values).reshape(count, -1), np.array(group.known).reshape(count, -1)
+    for column, found in zip(targets, (~np.isnan(values)).any(0), strict=True):
         if not found:
             raise ValueError(f"{where}: column {column!r} has no values")
     try:
         step = regular_step(group.times, group.rows)
     except ValueError as error:
         raise ValueError(f"{where}, {error}") from None
-    last = int(observed.any(1).nonzero()[0][-1]) if known.shape[1] else len(values) - 1
-    time, cell = (group.times[last], group.time_cells[last]) if group.times else (None, None)
-    return Series(name, values[: last + 1], known, time, cell, step)
+    time = group.times[group.last] if group.times else None
+    return Series(name, values[: group.last + 1], known, time, group.time_cell, step)
 
 
 def _name(row: Row, column: str, where: str) -> str:

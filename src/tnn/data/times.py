@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from itertools import pairwise
@@ -102,18 +102,22 @@ def regular_step(times: Sequence[Moment], rows: Sequence[int]) -> Step | None:
     ValueError: row 3: the time 5 is 3 after that of the row before, and a step is 1: fill the gap with rows ...
     """
     _check_order(times, rows)
-    months = _are_monthly(times)
-    ordinals: Sequence[Any] = [_month(moment) for moment in times] if months else times  # type: ignore[arg-type]
-    differences = [after - before for before, after in pairwise(ordinals)]
-    if not differences:
+    if len(times) < 2:
         return None
-    step = Step(Counter(differences).most_common(1)[0][0], months)
-    for row, moment, difference in zip(rows[1:], times[1:], differences, strict=True):
+    months = _are_monthly(times)
+    step = Step(Counter(_differences(times, months)).most_common(1)[0][0], months)
+    for index, difference in enumerate(_differences(times, months), start=1):
         if not _equal(difference, step.size):
+            row, moment = rows[index], times[index]
             gap = f"the time {moment} is {Step(difference, months)} after that of the row before, and a step is {step}"
             advice = "fill the gap with rows whose cells are empty, or do without data.time_column"
             raise ValueError(f"row {row}: {gap}: {advice}")
     return step
+
+
+def _differences(times: Sequence[Any], months: bool) -> Iterator[Any]:
+    ordinals = map(_month, times) if months else times
+    return (after - before for before, after in pairwise(ordinals))
 
 
 def _check_order(times: Sequence[Moment], rows: Sequence[int]) -> None:
@@ -132,11 +136,12 @@ def _check_order(times: Sequence[Moment], rows: Sequence[int]) -> None:
 
 def _are_monthly(times: Sequence[Moment]) -> bool:
     """Whether all times are on one day of their month, or on its last, at one time of the day."""
-    if len(times) < 2 or not all(isinstance(moment, datetime) for moment in times):
+    dates = [moment for moment in times if isinstance(moment, datetime)]
+    if len(dates) < len(times):
         return False
-    same_day = len({moment.day for moment in times}) == 1 or all(map(_ends_month, times))  # type: ignore[union-attr, arg-type]
-    months = [_month(moment) for moment in times]  # type: ignore[arg-type]
-    return same_day and len({moment.timetz() for moment in times}) == 1 and len({*months}) == len(months)  # type: ignore[union-attr]
+    same_day = len({moment.day for moment in dates}) == 1 or all(map(_ends_month, dates))
+    same_time = len({moment.timetz() for moment in dates}) == 1
+    return same_day and same_time and len({*map(_month, dates)}) == len(dates)
 
 
 def _month(moment: datetime) -> int:

@@ -39,6 +39,9 @@ class SeriesWindows(Dataset[dict[str, Tensor]]):
     With several `origins`, the labels are longer: each value up to `horizon` before their end is one. `parts` says for
     each series between which rows the labels lie; what is before them is context. Every row is a first origin.
 
+    With `recent`, there is also the example of so many origins before the first one, under names such as
+    `recent_values`: forecasts like this one, with as much of their labels as is known by now.
+
     >>> import numpy as np
     >>> from tnn.data.series import Series
     >>> from tnn.data.windows import SeriesWindows
@@ -55,9 +58,11 @@ class SeriesWindows(Dataset[dict[str, Tensor]]):
         context: int,
         horizon: int,
         origins: int = 1,
+        recent: int = 0,
     ):
-        self.series, self.context, self.horizon, self.origins = series, context, horizon, origins
-        self.first = [max(first, context) for first, _ in parts]  # row of the first value that is forecast
+        self.series, self.context, self.horizon = series, context, horizon
+        self.origins, self.recent = origins, recent
+        self.first = [max(first, context + recent) for first, _ in parts]  # row of the first value to be forecast
         counts = [last - horizon - origins + 2 - first for first, (_, last) in zip(self.first, parts, strict=True)]
         self.ends = np.maximum(counts, 0).cumsum()
 
@@ -73,14 +78,42 @@ class SeriesWindows(Dataset[dict[str, Tensor]]):
 
     def _window(self, series: Series, row: int) -> dict[str, Tensor]:
         """The example whose first origin is the value before `row`."""
-        start, end = row - self.context, row + self.origins - 1 + self.horizon
-        window = {
-            "values": torch.from_numpy(series.values[start:row]),
-            "labels": torch.from_numpy(series.values[row:end]),
-        }
-        if series.known.shape[1]:
-            window["known"] = torch.from_numpy(series.known[start:end])
-        return window
+        window = window_at(series, row, self.context, self.horizon, self.origins)
+        if self.recent:
+            window |= recent_window(series, row, self.context, self.horizon, self.recent)
+        return {name: torch.from_numpy(values) for name, values in window.items()}
+
+
+def window_at(series: Series, row: int, context: int, horizon: int, origins: int = 1) -> dict[str, NDArray[np.float64]]:
+    """Values before a row, and labels from it on, as far as there are any.
+
+    >>> import numpy as np
+    >>> from tnn.data.series import Series
+    >>> from tnn.data.windows import window_at
+    >>> window_at(Series("", np.arange(9.0)[:, None]), 5, context=2, horizon=3)["labels"].ravel().tolist()
+    [5.0, 6.0, 7.0]
+    """
+    start, end = row - context, row + origins - 1 + horizon
+    window = {"values": series.values[start:row], "labels": series.values[row:end]}
+    if series.known.shape[1]:
+        window["known"] = series.known[start:end]
+    return window
+
+
+def recent_window(series: Series, row: int, context: int, horizon: int, origins: int) -> dict[str, NDArray[np.float64]]:
+    """The window of so many origins before `row`, under names that begin with `recent_`; labels from `row` on are NaN.
+
+    >>> import numpy as np
+    >>> from tnn.data.series import Series
+    >>> from tnn.data.windows import recent_window
+    >>> recent_window(Series("", np.arange(9.0)[:, None]), 5, context=2, horizon=3, origins=2)["recent_labels"].ravel()
+    array([ 3.,  4., nan, nan])
+    """
+    window = window_at(series, row - origins, context, horizon, origins)
+    known = series.values[row - origins : row]
+    unknown = np.full((horizon - 1, known.shape[1]), np.nan)
+    window["labels"] = np.concatenate([known, unknown])
+    return {f"recent_{name}": values for name, values in window.items()}
 
 
 def observed_mean_and_std(arrays: Sequence[NDArray[np.float64]]) -> tuple[list[float], list[float]]:

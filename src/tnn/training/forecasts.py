@@ -50,7 +50,7 @@ def to_table(scores: Mapping[str, Scores], config: Any, windows: int) -> str:
     >>> both = Scores(np.array([0.5, 0.5]), np.array([0.25, 0.25]), np.array([0.9, 0.9]))
     >>> print(to_table({"last value": both}, TNNSeriesConfig(), windows=7))
     target  forecast         MAE  weighted quantile loss  coverage of 90%
-    value   last value       0.5                  0.2500            90.0%
+    value   last value       0.5                    0.25            90.0%
     7 forecasts of 24 steps ...
     """
     share = config.quantiles[-1] - config.quantiles[0]
@@ -60,7 +60,7 @@ def to_table(scores: Mapping[str, Scores], config: Any, windows: int) -> str:
     for place, target in enumerate(names):
         for name, score in scores.items():
             mae, loss, coverage = (values[place] for values in score)
-            lines.append(f"{target:{left}}  {name:{middle}}  {mae:8.4g}  {loss:22.4f}  {coverage:15.1%}")
+            lines.append(f"{target:{left}}  {name:{middle}}  {mae:8.4g}  {loss:22.4g}  {coverage:15.1%}")
     lines.append(f"{windows:,} forecasts of {config.horizon} steps of values that were not trained on")
     return "\n".join(lines)
 
@@ -97,13 +97,69 @@ def _sums(quantiles: Array, labels: Array, levels: Array) -> Array:
 
 
 def model_forecaster(model: Any) -> Forecaster:
+    """The forecasts of a model; its intervals are calibrated if a window has the recent past, see SeriesWindows."""
+
     @torch.inference_mode()
-    def forecast(window: dict[str, Array]) -> Array:
-        inputs = {name: torch.from_numpy(window[name]).to(model.device) for name in window if name != "labels"}
-        quantiles: Array = model(**inputs).quantiles[:, 0].cpu().numpy()
+    def run(window: dict[str, Array], prefix: str = "", **names: str) -> Array:
+        names = {name: name for name in ("values", "known") if prefix + name in window} | names
+        inputs = {name: torch.from_numpy(window[prefix + name]).to(model.device) for name in names}
+        quantiles: Array = model(**inputs).quantiles.cpu().numpy()
         return quantiles
 
+    def forecast(window: dict[str, Array]) -> Array:
+        quantiles = run(window)[:, 0]
+        if "recent_values" not in window:
+            return quantiles
+        recent = run(window, "recent_", labels="labels")
+        return calibrated(quantiles, recent, window["recent_labels"], model.config.quantiles)
+
     return forecast
+
+
+def calibrated(quantiles: Array, recent: Array, labels: Array, levels: Sequence[float]) -> Array:
+    """Intervals as wide as those of recent forecasts should have been: conformalized quantile regression.
+
+    (Romano, Patterson and Candes, 2019.) Each interval between the quantiles p and 1 - p grows or shrinks by the share
+    of its width with which the recent ones would have held as many values as they should. The median stays, and so
+    do all quantiles if one of them has no partner.
+
+    Args:
+        quantiles: (batch, horizon, targets, quantiles), of the forecasts.
+        recent: (batch, origins, horizon, targets, quantiles), of forecasts made before.
+        labels: (batch, origins + horizon - 1, targets), what came then; NaN where it is missing, or not yet known.
+        levels: of the quantiles.
+
+    >>> import numpy as np
+    >>> from tnn.training.forecasts import calibrated
+    >>> recent = np.tile([-1.0, 0.0, 1.0], (1, 3, 1, 1, 1))
+    >>> calibrated(recent[:, 0], recent, np.array([[[2.0], [2.0], [-2.0]]]), [0.25, 0.5, 0.75]).tolist()
+    [[[[-2.0, 0.0, 2.0]]]]
+    """
+    if not np.allclose(np.add(levels, levels[::-1]), 1):
+        return quantiles  # not all are ends of intervals
+    values = np.lib.stride_tricks.sliding_window_view(
+        labels, quantiles.shape[1], 1
+    )  # (batch, origins, targets, horizon)
+    values = np.moveaxis(values, -1, 2)
+    middle = len(levels) // 2
+    result, median = quantiles.copy(), quantiles[..., middle]
+    for low in range(middle):
+        high = -1 - low
+        growth = _growth(recent[..., low], recent[..., high], values, levels[high] - levels[low])[:, None]
+        more = growth * (quantiles[..., high] - quantiles[..., low])
+        result[..., low] = np.minimum(quantiles[..., low] - more, median)
+        result[..., high] = np.maximum(quantiles[..., high] + more, median)
+    return np.sort(result, -1)
+
+
+def _growth(low: Array, high: Array, values: Array, share: float) -> Array:
+    """(batch, targets): with so much more of their widths at both ends, intervals hold this share of the values."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        missed = np.maximum(low - values, values - high) / (high - low)
+    missed[~np.isfinite(missed)] = np.nan
+    missed = np.where(np.isnan(missed).all((1, 2), keepdims=True), 0, missed)  # nothing is known: no growth
+    growth: Array = np.nanquantile(missed, share, axis=(1, 2))
+    return growth
 
 
 class PointForecaster:

@@ -1,7 +1,9 @@
 """A recipe for a text of the user: its model and its steps are chosen for the size of the text and for the machine."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 
@@ -9,6 +11,7 @@ from tnn.data import open_corpus
 from tnn.training.durations import format_time
 from tnn.training.recipe import load_recipe, quoted
 
+READING = ("text_column", "lines", "bad_files")  # keys of data that say how a text is read
 TOKENS_PER_PARAMETER = 20  # a rule of thumb: so many tokens a model should see
 PASSES = 4  # over the text; what it reads more often teaches a model little
 FEWEST_STEPS, ENOUGH_STEPS = 200, 800
@@ -25,8 +28,8 @@ task: causal-lm
 model:
   preset: {preset} # tnn-mini is for up to 100 MB of text, tnn-small for up to 1 GB, tnn-base for more
 data:
-  corpus: {source} # a file, or a folder of texts
-  tokenizer: {tokenizer} # bytes; or bpe:8000, trained on the text, once
+  corpus: {source} # a file, a table, or a folder of texts
+{reading}  tokenizer: {tokenizer} # bytes; or bpe:8000, trained on the text, once
   length: {length} # tokens per block
 training:
   steps: {steps} # {passes_made:,.1f} passes over the text
@@ -62,18 +65,28 @@ SIZES = (
 )
 
 
-def new_recipe(source: str) -> str:
+def new_recipe(source: str, **reading: Any) -> str:
     """The text of a commented recipe for a language model of a text, which is read once.
+
+    `reading` are options of `tnn.data.open_corpus` that the recipe shall have: text_column, lines and bad_files.
 
     >>> from tnn.training.new_recipe import new_recipe
     >>> print(new_recipe("stdlib").splitlines()[4])
     task: causal-lm
     """
-    corpus = open_corpus(source)
-    return write_recipe(source, sum(len(line.encode()) for line in corpus.lines("train")))
+    corpus = open_corpus(source, **reading)
+    size = sum(len(piece.encode()) for document in corpus.documents("train") for piece in document)
+    return write_recipe(source, size, reading)
 
 
-def write_recipe(source: str, size: int, *, threads: int | None = None, accelerator: bool | None = None) -> str:
+def write_recipe(
+    source: str,
+    size: int,
+    reading: Mapping[str, str] = MappingProxyType({}),
+    *,
+    threads: int | None = None,
+    accelerator: bool | None = None,
+) -> str:
     """The same for a training text of `size` bytes. Threads and accelerator are by default those of this machine.
 
     >>> from tnn.training.new_recipe import write_recipe
@@ -92,6 +105,7 @@ def write_recipe(source: str, size: int, *, threads: int | None = None, accelera
     seen = steps * batch * length
     return TEMPLATE.format(
         source=quoted(source),
+        reading="".join(f"  {name}: {quoted(value)}\n" for name, value in reading.items()),
         megabytes=size / 1e6,
         tokens=_rounded(tokens),
         parameters=chosen.parameters,

@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from pydantic import PositiveInt, field_validator, model_validator
 from torch.utils.data import default_collate
 
 from tnn import models
 from tnn.data.series import Columns, Series, find_targets, read_series
 from tnn.data.tables import WHOLE, Table, open_tables
-from tnn.data.windows import SeriesWindows, observed_mean_and_std, split_in_time
+from tnn.data.windows import (
+    SeriesWindows,
+    observed_mean_and_std,
+    recent_window,
+    split_in_time,
+    window_at,
+)
 from tnn.models.configuration import check_columns
 from tnn.training.fingerprints import fingerprint
 from tnn.training.forecasts import compare, model_forecaster
@@ -140,7 +145,7 @@ class Forecasting(Task[ForecastingRecipe]):
             data = data.model_copy(update={"context": options.length})
         check_season(data)
         series = _read(_open(data.table), data, model.config.targets)
-        parts = split_windows(series, data)
+        parts = split_windows(series, data, recent=data.origins)
         windows = parts.validation if options.split == "validation" else parts.test
         return compare(model, (parts.train, parts.validation), windows, data.season)
 
@@ -157,9 +162,10 @@ class Forecasting(Task[ForecastingRecipe]):
             series = _read(table, data, model.config.targets)
         for one in series:
             _check_continuable(one, data, model.config)
-        for length, group in groupby(series, lambda one: min(len(one), data.context)):
+        enough = data.context + data.origins
+        for (length, has_past), group in groupby(series, lambda one: (min(len(one), data.context), len(one) >= enough)):
             while batch := list(islice(group, options.batch_size)):
-                quantiles = _forecast(folder, model, batch, length)
+                quantiles = _forecast(folder, model, batch, length, data.origins if has_past else 0)
                 for one, forecast in zip(batch, quantiles, strict=True):
                     yield from _rows(model.config, data, one, forecast[:horizon])
 
@@ -214,8 +220,11 @@ def _read(table: Table, data: SeriesData, targets: Sequence[str]) -> list[Series
     return read_series(table, Columns(tuple(targets), columns.known, columns.time, columns.series))
 
 
-def split_windows(series: Sequence[Series], data: SeriesData, origins: int = 1) -> Parts:
-    """The windows of all series. Those that train have several origins, as far as the shortest series allows it."""
+def split_windows(series: Sequence[Series], data: SeriesData, origins: int = 1, recent: int = 0) -> Parts:
+    """The windows of all series. Those that train have several origins, as far as the shortest series allows it.
+
+    Those that do not train have the recent past before them if all series are long enough.
+    """
     splits = [split_in_time(len(one), data.horizon) for one in series]
     shortest = min(range(len(series)), key=lambda number: splits[number].train)
     spare = splits[shortest].train - data.context - data.horizon
@@ -225,13 +234,16 @@ def split_windows(series: Sequence[Series], data: SeriesData, origins: int = 1) 
         got = f"it has {len(series[shortest]):,} rows, and {splits[shortest].train:,} of them are left for training"
         raise ValueError(f"{name} is too short: it must have {needed}; {got}")
 
-    def windows(parts: list[tuple[int, int]], origins: int = 1) -> SeriesWindows:
-        return SeriesWindows(series, parts, context=data.context, horizon=data.horizon, origins=origins)
+    recent = recent if recent <= spare + data.horizon else 0
+
+    def windows(parts: list[tuple[int, int]], origins: int = 1, recent: int = 0) -> SeriesWindows:
+        sizes = {"context": data.context, "horizon": data.horizon, "origins": origins, "recent": recent}
+        return SeriesWindows(series, parts, **sizes)
 
     return Parts(
         windows([(0, split.train) for split in splits], min(origins, spare + 1)),
-        windows([(split.train, split.validation) for split in splits]),
-        windows([(split.validation, split.test) for split in splits]),
+        windows([(split.train, split.validation) for split in splits], recent=recent),
+        windows([(split.validation, split.test) for split in splits], recent=recent),
     )
 
 
@@ -266,14 +278,14 @@ def _check_continuable(series: Series, data: SeriesData, config: Any) -> None:
         raise ValueError(f"{name} must have {wanted}; got {future}")
 
 
-@torch.inference_mode()
-def _forecast(folder: Path, model: Any, batch: Sequence[Series], length: int) -> Any:
+def _forecast(folder: Path, model: Any, batch: Sequence[Series], length: int, recent: int) -> Any:
     """(series, horizon, targets, quantiles), from the last `length` values of each series."""
-    window = {"values": np.stack([one.values[-length:] for one in batch])}
-    if model.config.known:
-        end = model.config.horizon
-        window["known"] = np.stack([one.known[len(one) - length : len(one) + end] for one in batch])
-    quantiles = model_forecaster(model)(window)
+    horizon, windows = model.config.horizon, []
+    for one in batch:
+        window = window_at(one, len(one), length, horizon)
+        del window["labels"]
+        windows.append(window | (recent_window(one, len(one), length, horizon, recent) if recent else {}))
+    quantiles = model_forecaster(model)({name: np.stack([one[name] for one in windows]) for name in windows[0]})
     if not np.isfinite(quantiles).all():
         raise ArithmeticError(f"forecasts of {folder} are NaN or infinite")
     return quantiles
