@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 from zlib import crc32
 
@@ -74,6 +74,18 @@ class State:
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order; a row may be repeated."""
         self._change(lambda t: t.index_select(0, rows.to(t.device)))
+
+    def join(self, others: Sequence[Self]) -> None:
+        """Append the rows of other states of the same owner, whatever each of them has seen.
+
+        Rows that have seen less are as if padding had come before them. The others stay as they are. All must have
+        seen something, if it was only padding.
+        """
+        raise ValueError(f"rows of different ages cannot share a {type(self).__name__}")
+
+    def unpad(self, length: int) -> None:
+        """Keep the newest `length` inputs: whatever came before them was padding, in every row."""
+        self.seen = length
 
     def content(self) -> dict[str, Any]:
         """What the state holds, by name, without its owner and without what follows from it."""
@@ -174,12 +186,24 @@ class CroppableState(State):
         if self._real is None or marked <= 0:
             self._remove(count, None)
         else:
-            if marked > self._real.shape[1]:
-                raise ValueError(f"cannot remove {count} tokens: there was padding before the newest {MARKS}")
+            if marked > (known := self._real.shape[1]):
+                raise ValueError(f"cannot remove {count} tokens: there was padding before the newest {since + known}")
             self._remove(count, since + self._real[:, -marked:].sum(1))
             self._real = self._real[:, :-marked]
             self._padded_until = self.seen - count
         self.seen -= count
+
+    def unpad(self, length: int) -> None:
+        """Keep the newest `length` inputs: whatever came before them was padding, in every row."""
+        self._padded_until = max(0, self._padded_until - (self.seen - length))
+        if self._real is not None:
+            self._real = self._real[:, max(0, self._real.shape[1] - self._padded_until) :]
+        super().unpad(length)
+
+    def _forget_marks(self, rows: Tensor) -> None:
+        """After a join: `rows` (batch, ...) have seen different parts, and only what comes from now on is removable."""
+        self._padded_until = self.seen
+        self._real = torch.zeros(len(rows), 0, dtype=torch.bool, device=rows.device)
 
     def _remove(self, count: int, real: Tensor | None) -> None:
         """Forget the newest `count` inputs, of which `real` (batch,) were real; None: all of them."""
