@@ -75,6 +75,12 @@ class State:
         """Keep these rows of the batch, in this order; a row may be repeated."""
         self._change(lambda t: t.index_select(0, rows.to(t.device)))
 
+    def rows(self, rows: Tensor) -> Self:
+        """A state of these rows, in this order; this one stays as it is."""
+        twin = self._twin()
+        twin.select(rows)
+        return twin
+
     def join(self, others: Sequence[Self]) -> None:
         """Append the rows of other states of the same owner, whatever each of them has seen.
 
@@ -91,6 +97,13 @@ class State:
         """What the state holds, by name, without its owner and without what follows from it."""
         left_out = {"owner", "_made_for", *self.derived}
         return {name: value for name, value in vars(self).items() if name not in left_out and value is not None}
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of its tensors, without those that follow from the owner."""
+        left_out = {"owner", *self.derived}
+        leaves = tree_leaves([value for name, value in vars(self).items() if name not in left_out])
+        return sum(t.nbytes for t in leaves if isinstance(t, Tensor))
 
     def fits(self, owner: Any) -> bool:
         """Whether `owner` is the owner, or has the structure of the one that made this state, which now has none."""
@@ -127,9 +140,14 @@ class State:
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         """An independent copy of the state, with the same owner."""
+        twin = self._twin()
+        twin._change(Tensor.clone)
+        return twin
+
+    def _twin(self) -> Self:
+        """A state with the same owner and the same tensors."""
         twin = type(self).__new__(type(self))
         vars(twin).update(vars(self))
-        twin._change(Tensor.clone)
         return twin
 
     def _change(self, function: Callable[[Tensor], Tensor]) -> None:

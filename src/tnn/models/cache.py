@@ -109,6 +109,10 @@ class TNNCache(Cache):
         for state, *more in zip(self.states, *(other.states for other in others), strict=True):
             state.join(more)
 
+    def rows(self, rows: Tensor) -> TNNCache:
+        """A cache of these rows, in this order; this one stays as it is."""
+        return TNNCache([state.rows(rows) for state in self.states])
+
     def unpad(self, length: int) -> None:
         """Keep the newest `length` inputs: whatever came before them was padding, in every row."""
         for state in self.states:
@@ -117,8 +121,7 @@ class TNNCache(Cache):
     @property
     def nbytes(self) -> int:
         """The memory of all tensors in it."""
-        leaves = (t for state in self.states for t in pytree.tree_leaves(state.content()))
-        return sum(t.nbytes for t in leaves if isinstance(t, Tensor))
+        return sum(state.nbytes for state in self.states)
 
     def states_of(self, owners: list[Any]) -> list[State]:
         """The same, checked to belong to these owners: one mixer or operator per layer.

@@ -39,9 +39,23 @@ def predict_labels(model: Any, tokenizer: Any, columns: Columns, source: str, ba
     """
     inputs = _inputs(source, columns)
     while batch := list(islice(inputs, batch_size)):
-        logits = _logits(model, tokenizer, [one.texts for one in batch])
-        for one, prediction in zip(batch, _predictions(model.config, logits), strict=True):
+        predictions = predict_texts(model, tokenizer, [one.texts for one in batch])
+        for one, prediction in zip(batch, predictions, strict=True):
             yield one.row | prediction
+
+
+def predict_texts(model: Any, tokenizer: Any, texts: list[Texts]) -> list[Row]:
+    """What the model says about each text, or pair of texts: the last columns of the rows of `predict_labels`.
+
+    >>> from tnn import TNNConfig, TNNForSequenceClassification
+    >>> from tnn.data import byte_tokenizer
+    >>> from tnn.training.label_prediction import predict_texts
+    >>> config = TNNConfig(vocab_size=260, hidden_size=8, num_hidden_layers=1, is_decoder=False, num_labels=2)
+    >>> model = TNNForSequenceClassification(config).eval()
+    >>> [list(row) for row in predict_texts(model, byte_tokenizer(), [("A fine film.",)])]
+    [['prediction', 'probability', 'probabilities']]
+    """
+    return [*_predictions(model.config, _logits(model, tokenizer, texts))]
 
 
 def _inputs(source: str, columns: Columns) -> Iterator[_Input]:
