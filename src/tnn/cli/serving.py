@@ -37,7 +37,7 @@ def serve(
     max_prompt_tokens: Annotated[int, typer.Option(help="Tokens that are read in one call.")] = 32_768,
     max_sessions: Annotated[int, typer.Option(help="Sessions that are kept; the longest unused go first.")] = 1000,
     session_minutes: Annotated[int, typer.Option(help="How long states are kept without use.")] = 60,
-    state_memory: Annotated[int, typer.Option(metavar="MB", help="Memory of kept states.")] = 1024,
+    state_memory: Annotated[int, typer.Option(metavar="MB", help="Memory of kept states.")] = 512,
     max_body: Annotated[int, typer.Option(metavar="KB", help="Size of a request.")] = 1024,
     timeout: Annotated[int, typer.Option(help="Seconds for a call.")] = 300,
 ) -> None:
@@ -60,9 +60,9 @@ def serve(
         state_bytes=state_memory * 2**20,
     )
     keys = load_keys(api_key_file)
-    if host not in LOOPBACK and not keys.required:
-        typer.echo(f"warning: everybody who reaches {host} can use this server: it has no --api-key-file", err=True)
     with listen(host, port) as opened:
+        if host not in LOOPBACK and not keys.required:
+            typer.echo(f"warning: everybody who reaches {host} can use this server: it has no --api-key-file", err=True)
         folder, network = _load(model, decoder, tolerance)
         service = load_service(folder, name=name or model.resolve().name, keys=keys, limits=limits, model=network)
         address = _address(host, opened.getsockname()[1])

@@ -52,13 +52,18 @@ def from_validation(errors: Sequence[Mapping[str, Any]], fields: Sequence[str]) 
     if first["type"] == "json_invalid":
         return ApiError(400, f"the body is not JSON: {first.get('ctx', {}).get('error', first['msg'])}")
     place = [str(part) for part in first["loc"] if part != "body"]
-    if not place:
-        return ApiError(400, "the body must be a JSON object")
+    if not place:  # the body as a whole, or fields that do not go together
+        return ApiError(400, _plain(first) if first["type"] == "value_error" else "the body must be a JSON object")
     name = place[0]
     if first["type"] == "extra_forbidden" and len(place) == 1:
         return ApiError(400, f"unknown field {name!r}; {did_you_mean(name, fields)}", param=name)
-    messages = [error["msg"] for error in errors if error["loc"][1:2] == (name,)]
+    messages = [_plain(error) for error in errors if error["loc"][1:2] == (name,)]
     shown = repr(first.get("input"))
     got = "" if first["type"] == "missing" else f"; got {shown if len(shown) <= SHOWN else shown[:SHOWN] + '...'}"
     where = name if len(messages) > 1 else ".".join(place)
     return ApiError(400, f"{where}: {' or '.join(dict.fromkeys(messages))}{got}", param=name)
+
+
+def _plain(error: Mapping[str, Any]) -> str:
+    """What pydantic says, without its names for things."""
+    return str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")

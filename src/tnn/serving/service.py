@@ -46,7 +46,7 @@ class Limits:
     timeout: int = 300  # seconds, of a call
     max_sessions: int = 1000
     session_seconds: int = 3600  # without use
-    state_bytes: int = 2**30  # of kept states: half for sessions, half for prefixes
+    state_bytes: int = 2**29  # of kept states: half for sessions, half for prefixes
     max_prefixes: int = 256
 
     def __post_init__(self) -> None:
