@@ -110,6 +110,7 @@ def test_a_completion(client, model_of):
     assert again["usage"]["prompt_tokens_details"] == {"cached_tokens": 3}
 
 
+@pytest.mark.slow
 def test_several_prompts_and_samples(client, model_of):
     answer = complete(client, ["a", "The "], n=2)
     texts = [alone(model_of("exact"), prompt) for prompt in ("a", "a", "The ", "The ")]
@@ -197,6 +198,7 @@ def test_a_template_that_refuses(client):
 # --- sessions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["exact", "state space"])
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_session_of_completions_is_one_text(client_of, model_of, name, stopped):

@@ -13,6 +13,7 @@ from tnn.serving import Engine, Request, Sampling
 from tnn.serving.engine import Closed, QueueFull
 from tnn.serving.prefixes import Prefixes
 from tnn.serving.request import Failure, Piece
+from tnn.serving.state_size import state_size
 
 LENGTHS = (1, 2, 3, 7, 31, 63, 64, 65, 131)
 SERVED = ["exact", "no decay", "convolution", "state space", "hybrid", "linear"]
@@ -205,6 +206,23 @@ def test_after_a_stop_string_the_state_is_that_before_the_text(model_of):
     assert (last.finished, last.kept.age, last.kept.pending) == ("stop", 2, (72,))
     ((*again, _),) = write(engine, Request([72], 9, start=last.kept))
     assert whole.startswith(text(again))
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_the_size_of_a_state(name, model_of):
+    """What is foreseen is what a long text takes."""
+    model, size = model_of(name), state_size(model_of(name))
+    nbytes = []
+    with torch.no_grad():
+        cache = model.model.new_cache()
+        for length in (640, 640, 1):
+            model.model(torch.zeros(1, length, dtype=torch.long), past_key_values=cache)
+            nbytes.append(cache.nbytes)
+    if size.grows:
+        assert nbytes[1] - nbytes[0] == 640 * size.nbytes
+    else:
+        assert nbytes[2] == size.nbytes
+    assert size.grows == (name in ("no decay", "hybrid"))
 
 
 # --- limits

@@ -14,8 +14,8 @@ class Keys:
     """The keys that are accepted; each is an owner, known by its hash. Without keys, everybody is one owner.
 
     >>> from tnn.serving.keys import Keys
-    >>> keys = Keys(["a secret"])
-    >>> keys.owner_of("Bearer a secret") == keys.owners[0], keys.owner_of("Bearer else"), keys.owner_of(None)
+    >>> keys = Keys(["a-secret"])
+    >>> keys.owner_of("Bearer a-secret") == keys.owners[0], keys.owner_of("Bearer else"), keys.owner_of(None)
     (True, None, None)
     >>> Keys([]).owner_of(None)
     ''
@@ -42,7 +42,7 @@ def load_keys(file: Path | None, environment: Mapping[str, str] = os.environ) ->
     """One key per line of a file; without a file, that of the variable TNN_API_KEY, if it is set.
 
     >>> from tnn.serving.keys import load_keys
-    >>> load_keys(None, {"TNN_API_KEY": "a secret"}).required, load_keys(None, {}).required
+    >>> load_keys(None, {"TNN_API_KEY": "a-secret"}).required, load_keys(None, {}).required
     (True, False)
     """
     if file is None:

@@ -45,6 +45,7 @@ def serve(service: Service, opened: socket.socket, ready: Callable[[], object]) 
     """
     config = uvicorn.Config(
         make_app(service),
+        lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,

@@ -78,6 +78,7 @@ class Service:
         self.predictor: Predictor | None = None
         self.state: StateSize | None = None
         self._separate = separate
+        encode_prompt(tokenizer, "", separate=False)  # settles what a call changes in it: threads share it from now on
         self._encoder = ThreadPoolExecutor(1, thread_name_prefix="tnn-encode")
         if isinstance(model, TNNForCausalLM):
             self._serve_texts()

@@ -24,7 +24,7 @@ def state_size(model: Any) -> StateSize:
     >>> from tnn.serving.state_size import state_size
     >>> config = TNNConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, decay=0.9)
     >>> state_size(TNNForCausalLM(config).eval())
-    StateSize(nbytes=39648, grows=False)
+    StateSize(nbytes=39168, grows=False)
     """
     sizes = []
     for length in (64, 128):  # whole blocks
