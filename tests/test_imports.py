@@ -11,7 +11,7 @@ import pytest
 import tnn
 
 SOURCE = Path(tnn.__file__).parent
-ORDER = ("helpers", "ops", "layers", "streaming", "mixers", "models", "data", "training", "cli")
+ORDER = ("helpers", "ops", "layers", "streaming", "mixers", "models", "data", "training", "serving", "cli")
 TORCH_ONLY = ("ops", "layers", "streaming", "mixers")
 NEEDS_TRANSFORMERS = {"transformers", "tokenizers", "datasets", "accelerate", "safetensors"}
 # Imports against the order, each inside a function or for type checkers only.

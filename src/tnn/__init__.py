@@ -10,7 +10,7 @@ from tnn._auto import register_auto_classes
 from tnn._lazy import lazy_attributes, public_names
 
 if TYPE_CHECKING:
-    from tnn import cli, data, layers, mixers, models, ops, streaming, training
+    from tnn import cli, data, layers, mixers, models, ops, serving, streaming, training
     from tnn.models import (
         TNNConfig,
         TNNForCausalLM,
@@ -53,11 +53,12 @@ __all__ = [
     "mixers",
     "models",
     "ops",
+    "serving",
     "streaming",
     "training",
 ]
 
-_SUBPACKAGES = ("cli", "data", "layers", "mixers", "models", "ops", "streaming", "training")
+_SUBPACKAGES = ("cli", "data", "layers", "mixers", "models", "ops", "serving", "streaming", "training")
 _HOMES = {name: "" if name in _SUBPACKAGES else "tnn.models" for name in __all__}
 __getattr__ = lazy_attributes(__name__, _HOMES)
 __dir__ = public_names(__name__)

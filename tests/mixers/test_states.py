@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import random
 
 import pytest
 import torch
@@ -186,3 +187,93 @@ def test_another_batch_size_is_refused(name):
     with pytest.raises(ValueError, match="2") as error:
         mixer(tokens(3, 4), state=state)
     assert "\n" not in str(error.value)
+
+
+# --- rows of any age
+
+
+JOINING = {"tnn", "gtu", "transformer", "attention", "alibi", "elu", "performer", "gss", "s4"}
+AGES = (1, 2, 3, 7, 63, 64, 65, 131)  # around the ends of blocks, and primes
+
+
+def read(mixer, x, parts):
+    """The state after x (1, n, d), read in parts, of which the last are single tokens."""
+    state = new_state(mixer.state_owner)
+    for part in x.split(max(1, x.shape[1] // parts), 1):
+        mixer(part, state=state)
+    return state
+
+
+@with_state
+def test_which_states_can_be_joined(name):
+    mixer = mixer_of(name)
+    state, other = (read(mixer, tokens(1, n), 1) for n in (4, 7))
+    if name not in JOINING:
+        with pytest.raises(ValueError, match=r"^rows of different ages cannot share a \w+$"):
+            state.join([other])
+        return
+    state.join([other])
+    assert (state.seen, state.batch_size, other.batch_size) == (7, 2, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(JOINING))
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_of_any_age_go_on_as_if_alone(name, seed):
+    """They come and go at random times; a row that left goes on alone."""
+    choose, mixer, x = random.Random(seed), mixer_of(name), tokens(6, 260)
+    expected, ages = mixer(x), choose.sample(AGES, 6)
+    alone = {k: read(mixer, x[k : k + 1, :age], choose.randint(1, 9)) for k, age in enumerate(ages)}
+    batch, members = alone.pop(0), [0]
+    for _ in range(5):
+        coming = [k for k in sorted(alone) if choose.random() < 0.5]
+        before = copy.deepcopy([alone[k].content() for k in coming])
+        batch.join([alone[k] for k in coming])
+        torch.testing.assert_close([alone.pop(k).content() for k in coming], before, rtol=0, atol=0)
+        members += coming
+        for _ in range(choose.randint(1, 20)):
+            y = mixer(torch.stack([x[k, ages[k]] for k in members]).unsqueeze(1), state=batch)
+            close(y[:, 0], torch.stack([expected[k, ages[k]] for k in members]))
+            for k in members:
+                ages[k] += 1
+        if len(members) > 1:
+            place = choose.randrange(len(members))
+            leaving, left = copy.deepcopy(batch), members.pop(place)
+            leaving.select(torch.tensor([place]))
+            leaving.unpad(ages[left])
+            assert (leaving.seen, leaving.batch_size) == (ages[left], 1)
+            alone[left] = leaving
+            batch.select(torch.tensor([k for k in range(len(members) + 1) if k != place]))
+            batch.unpad(max(ages[k] for k in members))
+    for k, state in alone.items():
+        close(mixer(x[k : k + 1, ages[k] :], state=state)[0], expected[k, ages[k] :])
+
+
+@pytest.mark.parametrize("name", sorted(JOINING))
+def test_a_row_that_has_seen_nothing_but_padding_joins(name):
+    mixer, x = mixer_of(name), tokens(2, 12)
+    batch, empty = read(mixer, x[:1, :9], 2), new_state(mixer.state_owner)
+    mixer(tokens(1, 1), torch.zeros(1, 1, dtype=torch.bool), empty)
+    batch.join([empty])
+    new = torch.stack([x[0, 9:], x[1, :3]])
+    y = torch.cat([mixer(part, state=batch) for part in new.split(1, 1)], 1)
+    close(y[0], mixer(x[:1])[0, 9:])
+    close(y[1], mixer(x[1:, :3])[0])
+
+
+@pytest.mark.parametrize("name", sorted(JOINING & CROPPABLE))
+def test_a_joined_state_removes_what_came_after(name):
+    mixer, x = mixer_of(name), tokens(2, 30)
+    batch = read(mixer, x[:1, :9], 2)
+    batch.join([read(mixer, x[1:, :20], 2)])
+    for k in range(3):
+        mixer(torch.stack([x[0, 9 + k], x[1, 20 + k]]).unsqueeze(1), state=batch)
+    batch.crop(2)
+    assert batch.seen == 21
+    y = mixer(torch.stack([x[0, 10:13], x[1, 21:24]]), state=batch)
+    close(y[0], mixer(x[:1])[0, 10:13])
+    close(y[1], mixer(x[1:])[0, 21:24])
+    if name in ("transformer", "attention", "alibi"):  # their padding stays among the keys
+        return
+    with pytest.raises(ValueError, match="cannot remove 6 tokens: there was padding before the newest 4"):
+        batch.crop(6)

@@ -21,6 +21,7 @@ from tnn.cli.measuring import bench, evaluate, extrapolate, show
 from tnn.cli.overview import runs
 from tnn.cli.prediction import predict
 from tnn.cli.reproduce import reproduce
+from tnn.cli.serving import serve
 from tnn.cli.training import demo, train
 
 __all__ = ["app", "main"]
@@ -34,7 +35,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (train, runs, generate, predict, evaluate, extrapolate, show, demo, bench, env):
+for command in (train, runs, generate, predict, serve, evaluate, extrapolate, show, demo, bench, env):
     app.command()(command)
 hand_over = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 app.command(context_settings=hand_over)(reproduce)

@@ -63,7 +63,7 @@ def generate(
     network = load_causal(folder)
     tokenizer = load_tokenizer(folder, network.config.vocab_size)
     ids = torch.tensor([_encode_prompt(folder, tokenizer, text)], device=network.device)
-    network = _with_decoder(network, decoder, tolerance)
+    network = with_decoder(network, decoder, tolerance)
     options = sampling | {"max_new_tokens": max_new_tokens, "use_cache": decoder != "recompute"}
     for number in range(samples):
         torch.manual_seed(seed + number)
@@ -163,7 +163,7 @@ def _refuse_nan(ids: Any, scores: Any) -> Any:
     return scores
 
 
-def _with_decoder(network: Any, decoder: Decoder, tolerance: float) -> Any:
+def with_decoder(network: Any, decoder: Decoder, tolerance: float) -> Any:
     if decoder == "exact" and not network.model.can_cache:
         raise ValueError("this model has no cache, because its outputs change with the length: use --decoder recompute")
     if decoder != "state-space" or network.config.coefficients == "poles":

@@ -147,6 +147,16 @@ def _byte_characters() -> list[str]:
     return [chr(b) if b in visible else chr(256 + hidden.index(b)) for b in range(256)]
 
 
+def byte_values() -> dict[str, int]:
+    """The byte that each character of a byte-level vocabulary stands for.
+
+    >>> from tnn.data.tokenizers import byte_values
+    >>> byte_values()["Ġ"]
+    32
+    """
+    return {character: value for value, character in enumerate(_byte_characters())}
+
+
 def make_tokenizer(spec: str | Path, mask: bool = False) -> "PreTrainedTokenizerFast":
     """The tokenizer that a recipe names: "bytes", a folder with GPT-2's files, or a saved tokenizer.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 from zlib import crc32
 
@@ -75,10 +75,35 @@ class State:
         """Keep these rows of the batch, in this order; a row may be repeated."""
         self._change(lambda t: t.index_select(0, rows.to(t.device)))
 
+    def rows(self, rows: Tensor) -> Self:
+        """A state of these rows, in this order; this one stays as it is."""
+        twin = self._twin()
+        twin.select(rows)
+        return twin
+
+    def join(self, others: Sequence[Self]) -> None:
+        """Append the rows of other states of the same owner, whatever each of them has seen.
+
+        Rows that have seen less are as if padding had come before them. The others stay as they are. All must have
+        seen something, if it was only padding.
+        """
+        raise ValueError(f"rows of different ages cannot share a {type(self).__name__}")
+
+    def unpad(self, length: int) -> None:
+        """Keep the newest `length` inputs: whatever came before them was padding, in every row."""
+        self.seen = length
+
     def content(self) -> dict[str, Any]:
         """What the state holds, by name, without its owner and without what follows from it."""
         left_out = {"owner", "_made_for", *self.derived}
         return {name: value for name, value in vars(self).items() if name not in left_out and value is not None}
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of its tensors, without those that follow from the owner."""
+        left_out = {"owner", *self.derived}
+        leaves = tree_leaves([value for name, value in vars(self).items() if name not in left_out])
+        return sum(t.nbytes for t in leaves if isinstance(t, Tensor))
 
     def fits(self, owner: Any) -> bool:
         """Whether `owner` is the owner, or has the structure of the one that made this state, which now has none."""
@@ -115,9 +140,14 @@ class State:
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
         """An independent copy of the state, with the same owner."""
+        twin = self._twin()
+        twin._change(Tensor.clone)
+        return twin
+
+    def _twin(self) -> Self:
+        """A state with the same owner and the same tensors."""
         twin = type(self).__new__(type(self))
         vars(twin).update(vars(self))
-        twin._change(Tensor.clone)
         return twin
 
     def _change(self, function: Callable[[Tensor], Tensor]) -> None:
@@ -174,12 +204,24 @@ class CroppableState(State):
         if self._real is None or marked <= 0:
             self._remove(count, None)
         else:
-            if marked > self._real.shape[1]:
-                raise ValueError(f"cannot remove {count} tokens: there was padding before the newest {MARKS}")
+            if marked > (known := self._real.shape[1]):
+                raise ValueError(f"cannot remove {count} tokens: there was padding before the newest {since + known}")
             self._remove(count, since + self._real[:, -marked:].sum(1))
             self._real = self._real[:, :-marked]
             self._padded_until = self.seen - count
         self.seen -= count
+
+    def unpad(self, length: int) -> None:
+        """Keep the newest `length` inputs: whatever came before them was padding, in every row."""
+        self._padded_until = max(0, self._padded_until - (self.seen - length))
+        if self._real is not None:
+            self._real = self._real[:, max(0, self._real.shape[1] - self._padded_until) :]
+        super().unpad(length)
+
+    def _forget_marks(self, rows: Tensor) -> None:
+        """After a join: `rows` (batch, ...) have seen different parts, and only what comes from now on is removable."""
+        self._padded_until = self.seen
+        self._real = torch.zeros(len(rows), 0, dtype=torch.bool, device=rows.device)
 
     def _remove(self, count: int, real: Tensor | None) -> None:
         """Forget the newest `count` inputs, of which `real` (batch,) were real; None: all of them."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from tnn.layers.sequences import Mask, Sequences
@@ -74,3 +76,38 @@ class KeyValueState(State):
             self._keys, self._values = self._keys[..., : self.seen, :], self._values[..., : self.seen, :]
         if self._real is not None:
             self._real = self._real[:, : self.seen]
+
+    def join(self, others: Sequence[KeyValueState]) -> None:
+        """Rows that have seen less get padding in front."""
+        states = [self, *others]
+        longest = max(state.seen for state in states)
+        keys, values, real = zip(*(state._extended_to(longest) for state in states), strict=True)
+        self._keys, self._values, self._real = torch.cat(keys), torch.cat(values), torch.cat(real)
+        self.seen = longest
+        self._forget_full_marks()
+
+    def _extended_to(self, length: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys, values and which inputs are real, with padding in front."""
+        assert self._keys is not None
+        assert self._values is not None
+        real = self._real
+        if real is None:
+            real = torch.ones(len(self._keys), self.seen, dtype=torch.bool, device=self._keys.device)
+        more = length - self.seen
+        pad = (0, 0, more, 0)
+        return F.pad(self._keys, pad), F.pad(self._values, pad), F.pad(real, (more, 0))
+
+    def unpad(self, length: int) -> None:
+        """Keep the newest `length` inputs: whatever came before them was padding, in every row."""
+        first = self.seen - length
+        if first and self._keys is not None and self._values is not None:
+            self._keys, self._values = self._keys[..., first:, :].clone(), self._values[..., first:, :].clone()
+            if self._real is not None:
+                self._real = self._real[:, first:]
+                self._forget_full_marks()
+        self.seen = length
+
+    def _forget_full_marks(self) -> None:
+        """Attention without a mask is faster."""
+        if self._real is not None and bool(self._real.all()):
+            self._real = None

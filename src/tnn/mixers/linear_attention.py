@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -111,3 +113,8 @@ class RunningSums(State):
         y, self._sums = self.owner.advance(x, real, self._sums)
         self.seen = self.seen + x.shape[1]
         return y
+
+    def join(self, others: Sequence[RunningSums]) -> None:
+        sums = [state._sums for state in (self, *others)]
+        self._sums = torch.cat([one for one in sums if one is not None])
+        self.seen = max(state.seen for state in (self, *others))

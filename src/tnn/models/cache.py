@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -98,6 +98,30 @@ class TNNCache(Cache):
     def states(self) -> list[State]:
         """The state of each layer."""
         return [layer.state for layer in self.layers]
+
+    def join(self, others: Sequence[TNNCache]) -> None:
+        """Append the rows of other caches of the same model, whatever each has seen. The others stay as they are.
+
+        Afterwards rows have different ages: give the model `position_ids` if it has position embeddings. All of the
+        caches must have seen something, if it was only padding. ValueError if a layer has a state that needs rows of
+        one age.
+        """
+        for state, *more in zip(self.states, *(other.states for other in others), strict=True):
+            state.join(more)
+
+    def rows(self, rows: Tensor) -> TNNCache:
+        """A cache of these rows, in this order; this one stays as it is."""
+        return TNNCache([state.rows(rows) for state in self.states])
+
+    def unpad(self, length: int) -> None:
+        """Keep the newest `length` inputs: whatever came before them was padding, in every row."""
+        for state in self.states:
+            state.unpad(length)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of all tensors in it."""
+        return sum(state.nbytes for state in self.states)
 
     def states_of(self, owners: list[Any]) -> list[State]:
         """The same, checked to belong to these owners: one mixer or operator per layer.

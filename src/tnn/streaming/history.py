@@ -7,9 +7,11 @@ where that has one, and grows otherwise. Any split of a sequence into parts give
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from tnn._precision import compute_dtype
@@ -206,6 +208,51 @@ class History(CroppableState):
             kept = kept.gather(1, index).masked_fill((source < 0).unsqueeze(-1), 0)
         self._past = kept
 
+    def join(self, others: Sequence[History]) -> None:
+        """Zeros in front of a history add nothing, so that rows can have any age once their blocks are aligned.
+
+        The others are cut where this state is in its block, which takes one product over their histories.
+        """
+        if not others:
+            return
+        new = History(self.owner)
+        lines = [other._line() for other in others]
+        longest = max(self._count, *(line.shape[1] for line in lines))
+        line = torch.cat([_left_padded(line, longest) for line in lines])  # (new rows, longest, d)
+        new._past = line[:, : longest - self._count]
+        new._kernel, new._near = self._kernel, self._near
+        assert self._past is not None
+        if self._count:
+            assert self._recent is not None
+            assert self._ahead is not None
+            self._ahead = torch.cat([self._ahead, new._contribution()])
+            self._recent = torch.cat([self._recent, F.pad(line[:, longest - self._count :], self._room)])
+        else:
+            self._recent = None
+        held = max(self._past.shape[1], new._past.shape[1])
+        self._past = torch.cat([_left_padded(self._past, held), _left_padded(new._past, held)])
+        self.seen = max(self.seen, *(other.seen for other in others))
+        self._forget_marks(self._past)
+
+    @property
+    def _room(self) -> tuple[int, int, int, int]:
+        """The padding that makes the inputs of the current block a whole block."""
+        return (0, 0, 0, BLOCK - self._count)
+
+    def _line(self) -> Tensor:
+        """(batch, n, d): the history and the current block."""
+        assert self._past is not None
+        if not self._count:
+            return self._past
+        assert self._recent is not None
+        return torch.cat([self._past, self._recent[:, : self._count]], 1)
+
+    def unpad(self, length: int) -> None:
+        """Keep the newest `length` inputs: whatever came before them was padding, in every row."""
+        if self._past is not None and (extra := self._past.shape[1] + self._count - length) > 0:
+            self._past = self._past[:, extra:].clone()
+        super().unpad(length)
+
     def content(self) -> dict[str, Any]:
         """As if the current block had just been moved to the history."""
         content = super().content()
@@ -214,6 +261,11 @@ class History(CroppableState):
         if self._past is not None and self._recent is not None:
             content["_past"] = torch.cat([self._past, self._recent[:, : self._count]], 1)
         return content
+
+
+def _left_padded(line: Tensor, length: int) -> Tensor:
+    """line (batch, n, d) with zeros in front: (batch, length, d)."""
+    return F.pad(line, (0, 0, length - line.shape[1], 0))
 
 
 def _is_recorded() -> bool:

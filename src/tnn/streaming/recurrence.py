@@ -7,6 +7,7 @@ with real and imaginary part of s_p as two real numbers per channel.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -168,6 +169,13 @@ class Recurrence(State):
         new = torch.einsum("tp,btd->bpd", powers[:n].flip(0), line[:, :n].double())  # rounded once, not n times
         self._state = (torch.cat(old, 1) + new).to(line.dtype)
         return torch.cat([y[:, :-n], y[:, -n:] + added], 1)
+
+    def join(self, others: Sequence[Recurrence]) -> None:
+        """There is no position in it: rows of any age stand side by side."""
+        parts = [state.tensors for state in (self, *others)]
+        assert None not in parts
+        self._state, self._recent = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        self.seen = max(state.seen for state in (self, *others))
 
     def crop(self, count: int) -> None:
         raise ValueError("a state of constant size cannot remove tokens; use the exact decoder, which can")

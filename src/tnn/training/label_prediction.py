@@ -43,12 +43,27 @@ def predict_labels(
     """
     inputs, encoder = _inputs(source, columns), TextEncoder(tokenizer, whole=options.whole)
     while batch := list(islice(inputs, options.batch_size)):
-        ids = [torch.from_numpy(row.astype(np.int64)) for row in encoder.encode(one.texts for one in batch)]
-        logits = label_logits(model, ids, encoder, options.chunk)
-        for one, prediction in zip(batch, _predictions(model.config, logits), strict=True):
+        predictions = predict_texts(model, encoder, [one.texts for one in batch], options.chunk)
+        for one, prediction in zip(batch, predictions, strict=True):
             yield one.row | prediction
     if encoder.longer and not options.whole:
         warnings.warn(encoder.summary(), stacklevel=2)
+
+
+def predict_texts(model: Any, encoder: TextEncoder, texts: list[Texts], chunk: int = 4096) -> list[Row]:
+    """What the model says about each text, or pair of texts: the last columns of the rows of `predict_labels`.
+
+    >>> from tnn import TNNConfig, TNNForSequenceClassification
+    >>> from tnn.data import byte_tokenizer
+    >>> from tnn.data.labelled_texts import TextEncoder
+    >>> from tnn.training.label_prediction import predict_texts
+    >>> config = TNNConfig(vocab_size=260, hidden_size=8, num_hidden_layers=1, is_decoder=False, num_labels=2)
+    >>> model = TNNForSequenceClassification(config).eval()
+    >>> [list(row) for row in predict_texts(model, TextEncoder(byte_tokenizer()), [("A fine film.",)])]
+    [['prediction', 'probability', 'probabilities']]
+    """
+    ids = [torch.from_numpy(row.astype(np.int64)) for row in encoder.encode(texts)]
+    return [*_predictions(model.config, label_logits(model, ids, encoder, chunk))]
 
 
 def _inputs(source: str, columns: Columns) -> Iterator[_Input]:
