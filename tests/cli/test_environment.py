@@ -28,7 +28,7 @@ def test_what_it_reports(report):
     assert report["machine"]["threads of torch"] == torch.get_num_threads()
     assert report["backends"] == backends()
     assert report["extras"]["plot"].startswith("matplotlib ")
-    assert set(report["extras"]) == {"plot", "datasets", "onnx", "vision"}
+    assert set(report["extras"]) == {"plot", "datasets", "onnx", "vision", "serve"}
 
 
 def test_the_text_has_the_same_values(report):

@@ -13,7 +13,7 @@ import tnn
 from tnn._machine import physical_memory
 
 PACKAGE = "toeplitz-nn"
-FOR_DEVELOPERS = ("dev", "conformance")  # extras
+FOR_DEVELOPERS = ("dev", "conformance", "ecosystem")  # extras
 CPU = Path("/proc/cpuinfo")
 INSTRUCTIONS = re.compile(r"sse4_2|avx\w*|fma|f16c|amx\w*|asimd\w*|sve\w*")
 VARIABLES = re.compile(r"TNN_\w+|(OMP|MKL)_NUM_THREADS|CUDA_VISIBLE_DEVICES|WORLD_SIZE")
