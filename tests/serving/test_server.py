@@ -56,7 +56,7 @@ def test_a_process_streams_and_stops(folder, tmp_path):
             for _ in range(3):
                 with post(port, max_tokens=4000, stream=True) as gone:
                     gone.readline()
-            with post(port, max_tokens=1500, stream=True) as stream:  # there is a place
+            with post(port, max_tokens=3000, stream=True) as stream:  # there is a place
                 assert stream.readline().startswith(b"data: ")
                 process.send_signal(signal.SIGTERM)
                 assert process.stderr.readline() == "SIGTERM: finishing what runs\n"

@@ -1,5 +1,6 @@
 """A service on a port, until it is asked to stop."""
 
+import logging
 import os
 import signal
 import socket
@@ -43,6 +44,7 @@ def serve(service: Service, opened: socket.socket, ready: Callable[[], object]) 
 
     Returns whether all was finished: a second signal ends the server at once.
     """
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of clients that go away
     config = uvicorn.Config(
         make_app(service),
         lifespan="on",
