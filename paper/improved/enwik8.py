@@ -167,7 +167,8 @@ def _conclude(options: Options, records: Records) -> Outcome:
     claims = _claims([fully_run(values, trials) for values in bits])
     edge = [row for row in rates if at_the_edge({row: rates[row]}, rates_of(row))]
     notes = _notes(options) + ((f"At the edge of the search: {', '.join(edge)}.",) if edge else ())
-    return Outcome(tables, partial(_draw, bits, floor, _curves(trials, records)) if any(bits) else None, claims, notes)
+    figure = partial(_draw, bits, floor, _curves(trials, records)) if any(bits) else None
+    return Outcome(tuple(table for table in tables if len(table.rows) > 1), figure, claims, notes)
 
 
 def _bits(trials: Sequence[Trial], records: Records, place: int) -> dict[str, list[float]]:
